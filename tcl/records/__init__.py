@@ -1,0 +1,1 @@
+"""Workloads and measure records: the Parquet store, its journal and MetaSchedule's JSON database."""
