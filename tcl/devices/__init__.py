@@ -1,0 +1,1 @@
+"""Devices that models are measured on and compiled for."""

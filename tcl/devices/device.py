@@ -1,0 +1,149 @@
+"""The description of one device: its TVM target, how it is reached and what is known about it."""
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tcl.errors import BadInput
+
+NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*")
+NAME_LENGTH = 64
+_FIELDS = {"name", "target", "rpc", "facts"}
+_DEFAULT_VECTOR_BITS = 128
+
+
+@dataclass(frozen=True)
+class Rpc:
+    """A TVM RPC tracker through which a device is reached.
+
+    Attributes
+    ----------
+    host, port
+        The tracker's address.
+    key
+        The key under which the device's servers registered at the tracker.
+    """
+
+    host: str
+    port: int
+    key: str
+
+    def __post_init__(self) -> None:
+        for name in ("host", "key"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name):
+                raise BadInput(
+                    f"the device's rpc.{name} must be a non-empty text, not {getattr(self, name)!r}"
+                )
+        if type(self.port) is not int or not 0 < self.port < 65536:
+            raise BadInput(f"the device's rpc.port must be a number from 1 to 65535, not {self.port!r}")
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device; valid by construction.
+
+    Attributes
+    ----------
+    name
+        Lower-case letters, digits, '.', '_' and '-'; at most 64 characters. It names files and registered models.
+    target
+        TVM target as JSON, e.g. ``{"kind": "llvm", "mcpu": "znver4", "num-cores": 2}``.
+    rpc
+        How the device is reached; None is this host.
+    facts
+        What is known: ``cpu_model``, ``isa``, ``cores``, ``l1d_bytes``, ``l2_bytes``, ``l3_bytes``, ``vector_bits``.
+        Unknown facts are absent.
+
+    Raises
+    ------
+    BadInput
+        From the constructor, when a field is not as described.
+    """
+
+    name: str
+    target: dict[str, Any]
+    rpc: Rpc | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        where = f"device {self.name!r}"
+        if not isinstance(self.target, dict):
+            raise BadInput(f"{where}: the target must be a JSON object, not {type(self.target).__name__}")
+        kind = self.target.get("kind")
+        if not isinstance(kind, str) or not kind:
+            raise BadInput(f'{where}: the target needs a "kind", e.g. {{"kind": "llvm", "num-cores": 4}}')
+        if kind == "llvm" or "num-cores" in self.target:
+            cores = self.target.get("num-cores")
+            if type(cores) is not int or cores < 1:
+                raise BadInput(
+                    f'{where}: the target needs a positive "num-cores" (the threads to use), not {cores!r}'
+                )
+        if self.rpc is not None and not isinstance(self.rpc, Rpc):
+            raise BadInput(f"{where}: rpc must be host, port and key, not {self.rpc!r}")
+        if not isinstance(self.facts, dict):
+            raise BadInput(f"{where}: the facts must be a JSON object, not {type(self.facts).__name__}")
+        try:
+            json.dumps(asdict(self), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"{where}: target and facts must be plain JSON ({error})") from None
+
+    @property
+    def num_cores(self) -> int:
+        """Threads a program may use on the device (1 where the target does not say)."""
+        return int(self.target.get("num-cores", 1))
+
+    @property
+    def vector_bits(self) -> int:
+        """Width of the widest vector register that the target's code uses, in bits."""
+        return int(self.facts.get("vector_bits", _DEFAULT_VECTOR_BITS))
+
+    def identity(self) -> str:
+        """Return a hash, in hex, of all content but the name: equal devices stay equal when renamed."""
+        content = {key: value for key, value in self.to_json().items() if key != "name"}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the device as a JSON object; `from_json` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Device":
+        """Read what `to_json` returned.
+
+        Raises
+        ------
+        BadInput
+            When `value` is not a device.
+        """
+        if not isinstance(value, dict):
+            raise BadInput(f"a device must be a JSON object, not {type(value).__name__}")
+        unknown, missing = sorted(set(value) - _FIELDS), sorted({"name", "target"} - set(value))
+        if unknown:
+            raise BadInput(f"a device has no field {unknown[0]!r}; allowed: {', '.join(sorted(_FIELDS))}")
+        if missing:
+            raise BadInput(f"a device needs the field {missing[0]!r}")
+        rpc = value.get("rpc")
+        if rpc is not None:
+            if not isinstance(rpc, dict) or set(rpc) != {"host", "port", "key"}:
+                raise BadInput("a device's rpc must be null or an object with host, port and key")
+            rpc = Rpc(**rpc)
+        return cls(name=value["name"], target=value["target"], rpc=rpc, facts=value.get("facts") or {})
+
+
+def check_name(name: Any) -> str:
+    """Return `name` when it can name a device.
+
+    Raises
+    ------
+    BadInput
+        When it cannot (other characters than the pattern's, too long, or a path in disguise).
+    """
+    if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name) or len(name) > NAME_LENGTH:
+        raise BadInput(
+            f"{name!r} is no device name: use lower-case letters, digits, '.', '_' and '-', starting with a letter"
+            f" or digit, at most {NAME_LENGTH} characters"
+        )
+    return name

@@ -1,0 +1,19 @@
+"""Errors a user is meant to read: one sentence each, with the exit code of the command that meets them."""
+
+
+class TclError(Exception):
+    """Base of every error that ends a command with one line instead of a traceback."""
+
+    exit_code = 1
+
+
+class BadInput(TclError):
+    """The user's input or usage is wrong; the message says what, where and what to do."""
+
+    exit_code = 2
+
+
+class WorkFailed(TclError):
+    """The input was right but the work did not succeed."""
+
+    exit_code = 1
