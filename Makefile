@@ -1,0 +1,52 @@
+# Everything a person or a CI needs. `make quickstart` is the first thing to run on a new machine.
+VENV ?= .venv
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+
+export PYTHONUNBUFFERED = 1
+export DVC_NO_ANALYTICS = true
+export MLFLOW_DISABLE_TELEMETRY = true
+export PREFECT_SERVER_ANALYTICS_ENABLED = false
+
+.PHONY: help install quickstart test check lock clean
+
+help:
+	@echo "make quickstart   install, pull the shipped dataset, compile a first network on this machine"
+	@echo "make install      make $(VENV) from the pinned versions"
+	@echo "make test         install and run the tests"
+	@echo "make check        lint, formatting and types"
+	@echo "make lock         write constraints.txt from $(VENV)"
+	@echo "make clean        remove what the targets above made, except the data and the registry"
+
+install: $(STAMP)
+
+# mamba-ssm without its CUDA kernels: the parity tests compare with its reference functions.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -c constraints.txt -e '.[dev]'
+	MAMBA_SKIP_CUDA_BUILD=TRUE MAMBA_FORCE_BUILD=TRUE $(PIP) --no-build-isolation --no-deps mamba-ssm==2.3.1
+	touch $@
+
+build/squeezenet.onnx: $(STAMP)
+	$(BIN)/python -m tcl.bench.networks squeezenet $@
+
+quickstart: install build/squeezenet.onnx
+	$(BIN)/dvc pull
+	$(BIN)/tcl up build/squeezenet.onnx -o packages/squeezenet
+
+test: install
+	$(BIN)/python -m pytest $(TESTS)
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+lock:
+	{ echo "# Exact versions of one resolved environment (Python 3.11). Written by: make lock"; \
+	  $(BIN)/pip freeze --all --exclude-editable | grep -v -E '^(pip|mamba.ssm)==' | sed 's/+cpu$$//'; } > constraints.txt
+
+clean:
+	rm -rf $(VENV) build packages .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

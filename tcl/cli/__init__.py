@@ -1,0 +1,1 @@
+"""The command line: parse, validate, call a flow or a job, print."""
