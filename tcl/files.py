@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import socket
-import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,15 +34,13 @@ def atomic_write(path: Path | str, content: bytes | str) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode() if isinstance(content, str) else content
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".tmp")
-    temporary = Path(name)
+    temporary = _temporary_name(path)
     try:
-        with os.fdopen(descriptor, "wb") as stream:
+        with temporary.open("xb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        temporary.chmod(0o666 & ~_umask())  # mkstemp makes private files
-        os.replace(temporary, path)
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     return path
@@ -65,12 +63,12 @@ def atomic_directory(target: Path | str) -> Iterator[Path]:
     Path
         An empty folder to fill.
     """
-    target = Path(target).absolute()
+    target = Path(target).resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".tmp"))
+    temporary = _temporary_name(target)
+    temporary.mkdir()
     try:
         yield temporary
-        temporary.chmod(0o777 & ~_umask())
         _replace_directory(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -78,27 +76,23 @@ def atomic_directory(target: Path | str) -> Iterator[Path]:
 
 def _replace_directory(new: Path, target: Path) -> None:
     try:
-        os.rename(new, target)  # the target is absent or an empty folder
+        new.rename(target)  # the target is absent or an empty folder
         return
     except OSError:
-        if not target.exists():
+        if not target.is_dir():
             raise
-    aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".old"))
+    aside = _temporary_name(target)
+    target.rename(aside)
     try:
-        os.rename(target, aside / "old")
-        try:
-            os.rename(new, target)
-        except OSError:
-            os.rename(aside / "old", target)
-            raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        new.rename(target)
+    except OSError:
+        aside.rename(target)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _temporary_name(path: Path) -> Path:
+    return path.with_name(f".{path.name[:100]}.{uuid.uuid4().hex}.tmp")
 
 
 @contextlib.contextmanager
@@ -131,7 +125,7 @@ def locked(path: Path | str, timeout: float, what: str) -> Iterator[None]:
         lock.acquire(timeout=timeout)
     except Timeout:
         raise WorkFailed(
-            f"{what} is in use by {_read_holder(holder)} since more than {timeout:g} s; try again when it is done"
+            f"{what} is in use by {_read_holder(holder)} for more than {timeout:g} s; try again later"
             f" (lock {path})"
         ) from None
     try:
@@ -152,7 +146,7 @@ def _read_holder(holder: Path) -> str:
 def sha256_file(path: Path | str) -> str:
     """Return the SHA-256 of a file's content, in hex."""
     digest = hashlib.sha256()
-    with open(path, "rb") as stream:
+    with Path(path).open("rb") as stream:
         while chunk := stream.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()

@@ -1,0 +1,265 @@
+"""Every setting of the product: one frozen object, read from `tcl.toml`, `TCL_*` variables and flags.
+
+The later wins: defaults < `tcl.toml` < environment < flags. Section and field of ``tcl.toml`` make the
+variable's name: ``[measure] fraction`` is ``TCL_MEASURE_FRACTION``. ``TCL_ROOT`` names the project folder.
+Variables whose first word is no section (the Tcl language has its own, such as TCL_LIBRARY) are ignored.
+"""
+
+import os
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from tcl.errors import BadInput
+
+FILE_NAME = "tcl.toml"
+
+
+def _number(default: int | float, low: float, high: float = float("inf")) -> Any:
+    return field(default=default, metadata={"range": (low, high)})
+
+
+@dataclass(frozen=True)
+class MlflowSettings:
+    """`[mlflow]`: where cost models and compile runs are registered."""
+
+    tracking_uri: str | None = None
+    """MLflow's tracking and registry address; unset: `mlflow.db` in the project folder."""
+
+
+@dataclass(frozen=True)
+class PrefectSettings:
+    """`[prefect]`: where flows run."""
+
+    api_url: str | None = None
+    """A Prefect API; unset: single commands run in process. ``PREFECT_API_URL`` has the same effect."""
+
+
+@dataclass(frozen=True)
+class DvcSettings:
+    """`[dvc]`: how measurements are versioned."""
+
+    remote: str = "store"
+    """The DVC remote that data is pushed to; made as `.dvcstore` in the project folder when absent."""
+    git_commit: bool = False
+    """Commit `data.dvc` and the new store files to git with each data version."""
+
+
+@dataclass(frozen=True)
+class MeasureSettings:
+    """`[measure]`: how candidates are chosen, built and timed."""
+
+    fraction: float = _number(0.1, 0.0001, 1)
+    """Share of the candidate pool that is measured."""
+    pool_size: int = _number(512, 1)
+    """Candidates sampled from the design space of each task."""
+    repeats: int = _number(5, 1)
+    """Timed repeats of a candidate; its latency is their median."""
+    min_repeat_seconds: float = _number(0.01, 0)
+    """Shortest time of one repeat; short kernels run many times in it."""
+    build_workers: int = _number(1, 1)
+    """Build processes."""
+    build_timeout: float = _number(30.0, 0)
+    """Seconds that the build of one candidate may take."""
+    run_timeout: float = _number(10.0, 0)
+    """Seconds that the run of one candidate may take."""
+    seed: int = _number(0, 0)
+    """Seed of the pool and of the choice."""
+
+
+@dataclass(frozen=True)
+class LearningSettings:
+    """`[learning]`: how cost models are trained and distilled."""
+
+    seed: int = _number(0, 0)
+    """Seed of initialisation, batches and splits."""
+    epochs: int = _number(50, 1)
+    """Most epochs; training stops early on held-out tasks."""
+    forgetting_bound: float = _number(0.02, 0, 1)
+    """Top-1 that the knowledge base may lose on an earlier device before it is not replaced."""
+
+
+@dataclass(frozen=True)
+class TuningSettings:
+    """`[tuning]`: the search of a compile."""
+
+    trials: int = _number(64, 0)
+    """Candidates measured per network; 0 compiles by the model's word alone."""
+    population: int = _number(256, 2)
+    """Candidates that the search keeps per generation."""
+    seed: int = _number(0, 0)
+    """Seed of the search."""
+
+
+@dataclass(frozen=True)
+class VerifySettings:
+    """`[verify]`: how far a package may be from onnxruntime, as ``|a - b| <= tolerance * (1 + |b|)``."""
+
+    float32: float = _number(1e-4, 0)
+    """Tolerance of float32 outputs."""
+    float16: float = _number(1e-2, 0)
+    """Tolerance of float16 outputs."""
+    float64: float = _number(1e-6, 0)
+    """Tolerance of float64 outputs. Integer and boolean outputs must be equal."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of one project folder; make it with `load_settings`.
+
+    The paths of the project folder are properties, all absolute.
+    """
+
+    root: Path
+    mlflow: MlflowSettings = MlflowSettings()
+    prefect: PrefectSettings = PrefectSettings()
+    dvc: DvcSettings = DvcSettings()
+    measure: MeasureSettings = MeasureSettings()
+    learning: LearningSettings = LearningSettings()
+    tuning: TuningSettings = TuningSettings()
+    verify: VerifySettings = VerifySettings()
+
+    @property
+    def data_dir(self) -> Path:
+        """Measurements, tracked by `data.dvc`."""
+        return self.root / "data"
+
+    @property
+    def devices_dir(self) -> Path:
+        """Device files."""
+        return self.root / "devices"
+
+    @property
+    def state_dir(self) -> Path:
+        """Locks, journals and caches; can be deleted while nothing runs."""
+        return self.root / ".tcl"
+
+    @property
+    def models_dir(self) -> Path:
+        """Verified local copies of registered models."""
+        return self.state_dir / "models"
+
+    @property
+    def prefect_home(self) -> Path:
+        """Prefect's own database and settings."""
+        return self.state_dir / "prefect"
+
+    @property
+    def mlflow_tracking_uri(self) -> str:
+        """MLflow's tracking and registry address."""
+        return self.mlflow.tracking_uri or f"sqlite:///{self.root / 'mlflow.db'}"
+
+    @property
+    def mlflow_artifacts(self) -> Path:
+        """Folder of artifacts when the tracking address is a local database."""
+        return self.root / "mlruns"
+
+
+_SECTIONS: dict[str, type] = {f.name: f.type for f in fields(Settings) if f.name != "root"}  # type: ignore[misc]
+
+
+def load_settings(
+    root: Path | str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Read the settings of a project folder.
+
+    Parameters
+    ----------
+    root
+        The project folder; None: ``TCL_ROOT``, else the current folder.
+    overrides
+        Values of flags as ``{"measure.fraction": 0.2}``; None values are flags that were not given.
+    environ
+        Environment variables; None: the process's own.
+
+    Raises
+    ------
+    BadInput
+        When a key is unknown or a value has the wrong type or range, naming its source.
+    """
+    environ = os.environ if environ is None else environ
+    root = Path(root or environ.get("TCL_ROOT") or Path.cwd()).expanduser().absolute()
+    if not root.is_dir():
+        raise BadInput(f"the project folder {root} does not exist; make it, or name another with TCL_ROOT")
+    values: dict[str, dict[str, Any]] = {section: {} for section in _SECTIONS}
+    for source, key, value in [*_from_file(root / FILE_NAME), *_from_environment(environ)]:
+        _set(values, source, key, value)
+    for key, value in (overrides or {}).items():
+        if value is not None:
+            _set(values, "flag", key, value)
+    return Settings(root, **{name: kind(**values[name]) for name, kind in _SECTIONS.items()})
+
+
+def _from_file(path: Path) -> list[tuple[str, str, Any]]:
+    if not path.exists():
+        return []
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise BadInput(f"{path}: cannot be read as TOML ({error})") from None
+    found = []
+    for section, content in document.items():
+        if section not in _SECTIONS or not isinstance(content, dict):
+            raise BadInput(f"{path}: [{section}] is no section of settings; allowed: {', '.join(_SECTIONS)}")
+        found += [(str(path), f"{section}.{key}", value) for key, value in content.items()]
+    return found
+
+
+def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, str, Any]]:
+    found: list[tuple[str, str, Any]] = []
+    for variable, text in sorted(environ.items()):
+        prefix, _, rest = variable.partition("_")
+        section, _, key = rest.lower().partition("_")
+        if prefix == "TCL" and section in _SECTIONS and key:
+            name = f"{section}.{key}"
+            found.append((f"environment variable {variable}", name, _parse(variable, name, text)))
+    return found
+
+
+def _set(values: dict[str, dict[str, Any]], source: str, key: str, value: Any) -> None:
+    section, _, name = key.partition(".")
+    kind, low, high = _field(source, section, name)
+    allowed = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    if float in allowed and type(value) is int:
+        value = float(value)
+    if type(value) not in allowed:
+        raise BadInput(f"{source}: {key} must be {_spell(kind)}, not {value!r}")
+    if isinstance(value, int | float) and not low <= value <= high:
+        limit = f"at least {low:g}" if high == float("inf") else f"from {low:g} to {high:g}"
+        raise BadInput(f"{source}: {key} must be {limit}, not {value!r}")
+    values[section][name] = value
+
+
+def _field(source: str, section: str, name: str) -> tuple[Any, float, float]:
+    if section not in _SECTIONS:
+        raise BadInput(f"{source}: {section!r} is no section of settings; allowed: {', '.join(_SECTIONS)}")
+    known = {f.name: f for f in fields(_SECTIONS[section])}
+    if name not in known:
+        raise BadInput(f"{source}: {name!r} is no setting of [{section}]; allowed: {', '.join(known)}")
+    low, high = known[name].metadata.get("range", (float("-inf"), float("inf")))
+    return known[name].type, low, high
+
+
+def _parse(variable: str, key: str, text: str) -> Any:
+    """Give a variable's text the type of its setting; what does not fit stays text, to be refused by `_set`."""
+    section, _, name = key.partition(".")
+    kind, _, _ = _field(f"environment variable {variable}", section, name)
+    if kind is bool:
+        return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+    if kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            return text
+    return text
+
+
+def _spell(kind: Any) -> str:
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    return names.get(kind, "a text")
