@@ -247,7 +247,7 @@ def _field(source: str, section: str, name: str) -> tuple[Any, float, float]:
 
 
 def _parse(variable: str, key: str, text: str) -> Any:
-    """Give a variable's text the type of its setting; what does not fit stays text, to be refused by `_set`."""
+    """Give a variable's text the type of its setting; what does not fit stays text, for `_set` to refuse."""
     section, _, name = key.partition(".")
     kind, _, _ = _field(f"environment variable {variable}", section, name)
     if kind is bool:

@@ -47,14 +47,14 @@ class Device:
     Attributes
     ----------
     name
-        Lower-case letters, digits, '.', '_' and '-'; at most 64 characters. It names files and registered models.
+        It names files and registered models: lower-case letters, digits, '.', '_', '-'; at most 64 characters.
     target
         TVM target as JSON, e.g. ``{"kind": "llvm", "mcpu": "znver4", "num-cores": 2}``.
     rpc
         How the device is reached; None is this host.
     facts
-        What is known: ``cpu_model``, ``isa``, ``cores``, ``l1d_bytes``, ``l2_bytes``, ``l3_bytes``, ``vector_bits``.
-        Unknown facts are absent.
+        What is known of ``cpu_model``, ``isa``, ``cores``, ``l1d_bytes``, ``l2_bytes``, ``l3_bytes``,
+        ``vector_bits``.
 
     Raises
     ------
@@ -143,7 +143,42 @@ def check_name(name: Any) -> str:
     """
     if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name) or len(name) > NAME_LENGTH:
         raise BadInput(
-            f"{name!r} is no device name: use lower-case letters, digits, '.', '_' and '-', starting with a letter"
-            f" or digit, at most {NAME_LENGTH} characters"
+            f"{name!r} is no device name: use lower-case letters, digits, '.', '_' and '-', the first a letter or"
+            f" digit, at most {NAME_LENGTH} characters"
         )
     return name
+
+
+def parse_device(name: str, target: str, rpc: str | None = None, key: str | None = None) -> Device:
+    """Make a device from the texts of a command line.
+
+    Parameters
+    ----------
+    name
+        The device's name.
+    target
+        The TVM target as JSON text.
+    rpc
+        The RPC tracker as HOST:PORT; None: the device is this host.
+    key
+        The device's key at the tracker; needed with `rpc`.
+
+    Raises
+    ------
+    BadInput
+        When a text is not as described.
+    """
+    try:
+        parsed = json.loads(target)
+    except ValueError as error:
+        raise BadInput(f"device {name!r}: the target is not JSON ({error})") from None
+    if (rpc is None) != (key is None):
+        raise BadInput(
+            f"device {name!r}: an RPC tracker (HOST:PORT) and a key belong together; give both or none"
+        )
+    if rpc is None or key is None:
+        return Device(name, parsed)
+    host, _, port = rpc.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit():
+        raise BadInput(f"device {name!r}: the RPC tracker must be HOST:PORT, not {rpc!r}")
+    return Device(name, parsed, Rpc(host.strip("[]"), int(port), key))

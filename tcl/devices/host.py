@@ -1,0 +1,205 @@
+"""Recognises this host: CPU model, instruction set, usable cores and caches, as a device with a TVM target.
+
+Nothing here needs TVM: the names are LLVM's CPU names, chosen by vendor, family and model, and only when the
+CPU shows every feature that the name lets LLVM use (a hypervisor may hide some). Otherwise the level of the
+instruction set decides (x86-64-v2, -v3, -v4; generic).
+"""
+
+import os
+import platform
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tcl.devices.device import Device
+
+VECTOR_BITS = {"avx512": 512, "avx2": 256, "sse42": 128, "neon": 128}
+"""Width of the widest vector register of each instruction set level."""
+
+_X86_LEVELS = (  # best first: level, LLVM's CPU name, the flags of /proc/cpuinfo that it needs
+    ("avx512", "x86-64-v4", frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"})),
+    ("avx2", "x86-64-v3", frozenset({"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"})),
+    ("sse42", "x86-64-v2", frozenset({"sse4_1", "sse4_2", "ssse3", "popcnt", "cx16"})),
+)
+_VNNI = frozenset({"avx512_vnni"})
+_ICELAKE = _VNNI | {"avx512vbmi", "avx512_vbmi2", "avx512ifma", "avx512_bitalg", "avx512_vpopcntdq"}
+_X86_CPUS = (  # LLVM's CPU name, vendor, family, models, level, further flags; the first that fits wins
+    ("znver5", "AuthenticAMD", 26, range(0x00, 0x100), "avx512", _ICELAKE | {"avx512_bf16", "avx_vnni"}),
+    ("znver4", "AuthenticAMD", 25, {*range(0x10, 0x20), *range(0x60, 0x80), *range(0xA0, 0xB0)}, "avx512",
+     _ICELAKE | {"avx512_bf16"}),
+    ("znver3", "AuthenticAMD", 25, range(0x00, 0x100), "avx2", frozenset({"vaes", "vpclmulqdq"})),
+    ("znver2", "AuthenticAMD", 23, range(0x30, 0x100), "avx2", frozenset({"clwb", "sha_ni"})),
+    ("znver1", "AuthenticAMD", 23, range(0x00, 0x100), "avx2", frozenset({"sha_ni"})),
+    ("sapphirerapids", "GenuineIntel", 6, {0x8F, 0xCF}, "avx512", _ICELAKE | {"avx512_fp16", "avx512_bf16"}),
+    ("graniterapids", "GenuineIntel", 6, {0xAD, 0xAE}, "avx512", _ICELAKE | {"avx512_fp16", "avx512_bf16"}),
+    ("icelake-server", "GenuineIntel", 6, {0x6A, 0x6C}, "avx512", _ICELAKE),
+    ("icelake-client", "GenuineIntel", 6, {0x7D, 0x7E, 0xA7}, "avx512", _ICELAKE),
+    ("tigerlake", "GenuineIntel", 6, {0x8C, 0x8D}, "avx512", _ICELAKE | {"avx512_vp2intersect"}),
+    ("cooperlake", "GenuineIntel", 6, {0x55}, "avx512", _VNNI | {"avx512_bf16"}),
+    ("cascadelake", "GenuineIntel", 6, {0x55}, "avx512", _VNNI),
+    ("skylake-avx512", "GenuineIntel", 6, {0x55}, "avx512", frozenset()),
+    ("alderlake", "GenuineIntel", 6, {0x97, 0x9A, 0xB7, 0xBA, 0xBF}, "avx2", frozenset({"avx_vnni", "vaes"})),
+    ("skylake", "GenuineIntel", 6, {0x4E, 0x5E, 0x8E, 0x9E, 0xA5, 0xA6}, "avx2", frozenset({"adx"})),
+    ("broadwell", "GenuineIntel", 6, {0x3D, 0x47, 0x4F, 0x56}, "avx2", frozenset({"adx"})),
+    ("haswell", "GenuineIntel", 6, {0x3C, 0x3F, 0x45, 0x46}, "avx2", frozenset()),
+)  # fmt: skip
+_ARM_CPUS = {  # Arm's own parts (implementer 0x41)
+    0xD03: "cortex-a53", 0xD04: "cortex-a35", 0xD05: "cortex-a55", 0xD07: "cortex-a57", 0xD08: "cortex-a72",
+    0xD09: "cortex-a73", 0xD0A: "cortex-a75", 0xD0B: "cortex-a76", 0xD0C: "neoverse-n1", 0xD0D: "cortex-a77",
+    0xD40: "neoverse-v1", 0xD41: "cortex-a78", 0xD44: "cortex-x1", 0xD46: "cortex-a510", 0xD47: "cortex-a710",
+    0xD48: "cortex-x2", 0xD49: "neoverse-n2", 0xD4D: "cortex-a715", 0xD4E: "cortex-x3", 0xD4F: "neoverse-v2",
+}  # fmt: skip
+_CACHES = {("1", "Data"): "l1d_bytes", ("2", "Unified"): "l2_bytes", ("3", "Unified"): "l3_bytes"}
+
+
+def detect_host(name: str | None = None) -> Device:
+    """Describe the machine that this process runs on.
+
+    Parameters
+    ----------
+    name
+        The device's name; None: "<mcpu>-<cores>c", e.g. "znver4-2c".
+    """
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text(errors="replace") if cpuinfo.exists() else ""
+    model, isa, mcpu = recognise_cpu(text, platform.machine(), platform.processor())
+    cores = usable_cores()
+    facts = {
+        "cpu_model": model,
+        "isa": isa,
+        "cores": cores,
+        **read_caches(Path("/sys/devices/system/cpu/cpu0/cache")),
+    }
+    if isa in VECTOR_BITS:
+        facts["vector_bits"] = VECTOR_BITS[isa]
+    return Device(name or f"{mcpu}-{cores}c", {"kind": "llvm", "mcpu": mcpu, "num-cores": cores}, facts=facts)
+
+
+def builtin_variants(host: Device) -> list[Device]:
+    """Return `host` and the weaker devices that the same machine can stand for, on x86.
+
+    They are "<mcpu>-<cores>c-avx2" (AVX2 code on all cores) and "<mcpu>-1c-sse42" (SSE4.2 code on one core), as far
+    as the host has these instructions.
+    """
+    levels = [level for level, _, _ in _X86_LEVELS]
+    isa = host.facts.get("isa")
+    if isa not in levels:
+        return [host]
+    variants = [host]
+    for level, mcpu, cores in (("avx2", "x86-64-v3", host.num_cores), ("sse42", "x86-64-v2", 1)):
+        if levels.index(level) >= levels.index(isa):
+            name = f"{host.target['mcpu']}-{cores}c-{level}"
+            target = {"kind": "llvm", "mcpu": mcpu, "num-cores": cores}
+            facts = {**host.facts, "isa": level, "cores": cores, "vector_bits": VECTOR_BITS[level]}
+            variants.append(replace(host, name=name, target=target, facts=facts))
+    return variants
+
+
+def recognise_cpu(cpuinfo: str, machine: str, processor: str = "") -> tuple[str, str, str]:
+    """Return the CPU's model name, instruction set level and LLVM name.
+
+    Parameters
+    ----------
+    cpuinfo
+        The text of `/proc/cpuinfo`; empty where there is none (macOS).
+    machine, processor
+        `platform.machine()` and `platform.processor()`.
+
+    Returns
+    -------
+    tuple[str, str, str]
+        For example ("AMD EPYC", "avx512", "znver4"). The level is avx512, avx2, sse42, neon or generic.
+    """
+    processors = [
+        {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in block.splitlines())}
+        for block in re.split(r"\n\s*\n", cpuinfo)
+    ]
+    first = processors[0]
+    if machine.lower() in ("x86_64", "amd64"):
+        model = first.get("model name") or processor or machine
+        return model, *_recognise_x86(first)
+    if machine.lower() in ("aarch64", "arm64"):
+        return _recognise_arm(processors, processor or machine)
+    return first.get("model name") or processor or machine, "generic", "generic"
+
+
+def _recognise_x86(cpu: Mapping[str, str]) -> tuple[str, str]:
+    flags = set(cpu.get("flags", "").split())
+    reached = {level: mcpu for level, mcpu, _ in _X86_LEVELS[_first_reached(flags) :]}
+    family, model = (int(cpu.get(key, "-1")) for key in ("cpu family", "model"))
+    for mcpu, vendor, its_family, models, level, needed in _X86_CPUS:
+        same = cpu.get("vendor_id") == vendor and family == its_family and model in models
+        if same and level in reached and needed <= flags:
+            return next(iter(reached)), mcpu
+    return next(iter(reached.items()), ("generic", "x86-64"))
+
+
+def _first_reached(flags: set[str]) -> int:
+    """Return the index of the best level that `flags` allow; each level needs the flags of those below it, too."""
+    for index in range(len(_X86_LEVELS)):
+        if all(needed <= flags for _, _, needed in _X86_LEVELS[index:]):
+            return index
+    return len(_X86_LEVELS)
+
+
+def _recognise_arm(processors: list[dict[str, str]], name: str) -> tuple[str, str, str]:
+    parts = Counter(
+        _ARM_CPUS[int(cpu["CPU part"], 16)]
+        for cpu in processors
+        if cpu.get("CPU implementer") == "0x41" and int(cpu.get("CPU part", "0"), 16) in _ARM_CPUS
+    )
+    if parts:
+        mcpu = parts.most_common(1)[0][0]
+        return mcpu, "neon", mcpu
+    if platform.system() == "Darwin":
+        return "Apple", "neon", "apple-m1"  # every later Apple core runs its code
+    return name, "neon", "generic"
+
+
+def read_caches(folder: Path) -> dict[str, int]:
+    """Return l1d_bytes, l2_bytes and l3_bytes from a CPU's sysfs cache folder; what it does not tell is absent."""
+    found = {}
+    for index in sorted(folder.glob("index*")):
+        try:
+            level, kind, size = ((index / item).read_text().strip() for item in ("level", "type", "size"))
+        except OSError:
+            continue
+        match = re.fullmatch(r"(\d+)([KM]?)", size)
+        if (level, kind) in _CACHES and match:
+            found[_CACHES[level, kind]] = int(match[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20}[match[2]]
+    return found
+
+
+def usable_cores(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """Return how many cores this process may use: its affinity, cut by the CPU quota of its cgroups (v1 or v2)."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    quotas = [quota for folder in _own_cgroups(cgroups, own) if (quota := _quota(folder)) is not None]
+    return max(1, min([cores, *map(int, quotas)]))
+
+
+def _own_cgroups(cgroups: Path, own: Path) -> list[Path]:
+    """Return the cgroup folders from the root to the process's own: each of them can limit it."""
+    folders = [cgroups, cgroups / "cpu"]
+    for line in own.read_text().splitlines() if own.exists() else []:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "" or "cpu" in controllers.split(","):
+            base = cgroups if controllers == "" else cgroups / "cpu"
+            inside = base / path.lstrip("/")
+            folders += [inside, *(parent for parent in inside.parents if parent.is_relative_to(base))]
+    return folders
+
+
+def _quota(folder: Path) -> float | None:
+    try:
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text().split()
+        else:
+            quota, period = (
+                (folder / f"cpu.cfs_{part}_us").read_text().strip() for part in ("quota", "period")
+            )
+        return float(quota) / float(period) if quota != "max" and float(quota) > 0 else None
+    except (OSError, ValueError):
+        return None
