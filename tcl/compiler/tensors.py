@@ -1,0 +1,76 @@
+"""Names, shapes and dtypes of a model's inputs and outputs, and the check of what a user feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tcl.errors import BadInput
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One input or output of a model.
+
+    Attributes
+    ----------
+    name
+        As in the ONNX file, whatever characters it has.
+    shape
+        Static extents; ``()`` is a scalar.
+    dtype
+        NumPy's name of the element type, e.g. ``float32``.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the spec as a JSON object; `from_json` reads it back."""
+        return {**asdict(self), "shape": list(self.shape)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> TensorSpec:
+        """Read what `to_json` returned."""
+        return cls(str(value["name"]), tuple(int(extent) for extent in value["shape"]), str(value["dtype"]))
+
+    def __str__(self) -> str:
+        return f"{self.name!r} {self.dtype}[{'x'.join(str(extent) for extent in self.shape)}]"
+
+
+def check_feed(specs: Sequence[TensorSpec], feed: Mapping[str, Any]) -> list[np.ndarray]:
+    """Return the arrays of `feed` in the order of `specs`, C-contiguous.
+
+    Parameters
+    ----------
+    specs
+        The inputs of the model.
+    feed
+        An array (or anything that is one by ``np.asarray``) for each input, by its original name.
+
+    Raises
+    ------
+    BadInput
+        When an input is missing, unknown, or of another shape or dtype. Nothing is cast or broadcast.
+    """
+    names = [spec.name for spec in specs]
+    listing = ", ".join(str(spec) for spec in specs) or "none"
+    for name in feed:
+        if name not in names:
+            raise BadInput(f"the model has no input {name!r}; its inputs are {listing}")
+    arrays = []
+    for spec in specs:
+        if spec.name not in feed:
+            raise BadInput(f"the input {spec.name!r} is missing; the inputs are {listing}")
+        array = np.asarray(feed[spec.name])
+        if array.dtype != np.dtype(spec.dtype):
+            raise BadInput(f"the input {spec.name!r} must have dtype {spec.dtype}, not {array.dtype}")
+        if array.shape != spec.shape:
+            raise BadInput(f"the input {spec.name!r} must have shape {spec.shape}, not {array.shape}")
+        # ascontiguousarray would turn a scalar into a vector of one.
+        arrays.append(np.require(array, requirements="C"))
+    return arrays
