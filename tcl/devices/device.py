@@ -47,7 +47,7 @@ class Device:
     Attributes
     ----------
     name
-        It names files and registered models: lower-case letters, digits, '.', '_', '-'; at most 64 characters.
+        Lower-case letters, digits, '.', '_' and '-', at most 64; it names files and registered models.
     target
         TVM target as JSON, e.g. ``{"kind": "llvm", "mcpu": "znver4", "num-cores": 2}``.
     rpc
@@ -143,8 +143,8 @@ def check_name(name: Any) -> str:
     """
     if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name) or len(name) > NAME_LENGTH:
         raise BadInput(
-            f"{name!r} is no device name: use lower-case letters, digits, '.', '_' and '-', the first a letter or"
-            f" digit, at most {NAME_LENGTH} characters"
+            f"{name!r} is no device name: use lower-case letters, digits, '.', '_' and '-', the first one a"
+            f" letter or digit, at most {NAME_LENGTH} characters"
         )
     return name
 
@@ -173,9 +173,7 @@ def parse_device(name: str, target: str, rpc: str | None = None, key: str | None
     except ValueError as error:
         raise BadInput(f"device {name!r}: the target is not JSON ({error})") from None
     if (rpc is None) != (key is None):
-        raise BadInput(
-            f"device {name!r}: an RPC tracker (HOST:PORT) and a key belong together; give both or none"
-        )
+        raise BadInput(f"device {name!r}: give both an RPC tracker (HOST:PORT) and a key, or none of them")
     if rpc is None or key is None:
         return Device(name, parsed)
     host, _, port = rpc.rpartition(":")

@@ -9,7 +9,7 @@ import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,13 +25,14 @@ _X86_LEVELS = (  # best first: level, LLVM's CPU name, the flags of /proc/cpuinf
 )
 _VNNI = frozenset({"avx512_vnni"})
 _ICELAKE = _VNNI | {"avx512vbmi", "avx512_vbmi2", "avx512ifma", "avx512_bitalg", "avx512_vpopcntdq"}
-_X86_CPUS = (  # LLVM's CPU name, vendor, family, models, level, further flags; the first that fits wins
-    ("znver5", "AuthenticAMD", 26, range(0x00, 0x100), "avx512", _ICELAKE | {"avx512_bf16", "avx_vnni"}),
+_X86_CPUS: tuple[tuple[str, str, int, Container[int], str, frozenset[str]], ...] = (
+    # LLVM's CPU name, vendor, family, models, level, further flags; the first that fits wins
+    ("znver5", "AuthenticAMD", 26, range(0x100), "avx512", _ICELAKE | {"avx512_bf16", "avx_vnni"}),
     ("znver4", "AuthenticAMD", 25, {*range(0x10, 0x20), *range(0x60, 0x80), *range(0xA0, 0xB0)}, "avx512",
      _ICELAKE | {"avx512_bf16"}),
-    ("znver3", "AuthenticAMD", 25, range(0x00, 0x100), "avx2", frozenset({"vaes", "vpclmulqdq"})),
+    ("znver3", "AuthenticAMD", 25, range(0x100), "avx2", frozenset({"vaes", "vpclmulqdq"})),
     ("znver2", "AuthenticAMD", 23, range(0x30, 0x100), "avx2", frozenset({"clwb", "sha_ni"})),
-    ("znver1", "AuthenticAMD", 23, range(0x00, 0x100), "avx2", frozenset({"sha_ni"})),
+    ("znver1", "AuthenticAMD", 23, range(0x100), "avx2", frozenset({"sha_ni"})),
     ("sapphirerapids", "GenuineIntel", 6, {0x8F, 0xCF}, "avx512", _ICELAKE | {"avx512_fp16", "avx512_bf16"}),
     ("graniterapids", "GenuineIntel", 6, {0xAD, 0xAE}, "avx512", _ICELAKE | {"avx512_fp16", "avx512_bf16"}),
     ("icelake-server", "GenuineIntel", 6, {0x6A, 0x6C}, "avx512", _ICELAKE),
@@ -80,8 +81,8 @@ def detect_host(name: str | None = None) -> Device:
 def builtin_variants(host: Device) -> list[Device]:
     """Return `host` and the weaker devices that the same machine can stand for, on x86.
 
-    They are "<mcpu>-<cores>c-avx2" (AVX2 code on all cores) and "<mcpu>-1c-sse42" (SSE4.2 code on one core), as far
-    as the host has these instructions.
+    They are "<mcpu>-<cores>c-avx2" (AVX2 code on all cores) and "<mcpu>-1c-sse42" (SSE4.2 code on one core),
+    as far as the host has these instructions.
     """
     levels = [level for level, _, _ in _X86_LEVELS]
     isa = host.facts.get("isa")
@@ -137,7 +138,7 @@ def _recognise_x86(cpu: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _first_reached(flags: set[str]) -> int:
-    """Return the index of the best level that `flags` allow; each level needs the flags of those below it, too."""
+    """Return the index of the best level that `flags` allow; a level needs the flags of those below it."""
     for index in range(len(_X86_LEVELS)):
         if all(needed <= flags for _, _, needed in _X86_LEVELS[index:]):
             return index
@@ -159,7 +160,7 @@ def _recognise_arm(processors: list[dict[str, str]], name: str) -> tuple[str, st
 
 
 def read_caches(folder: Path) -> dict[str, int]:
-    """Return l1d_bytes, l2_bytes and l3_bytes from a CPU's sysfs cache folder; what it does not tell is absent."""
+    """Return l1d_bytes, l2_bytes and l3_bytes from a CPU's sysfs cache folder, as far as it tells them."""
     found = {}
     for index in sorted(folder.glob("index*")):
         try:
@@ -173,7 +174,7 @@ def read_caches(folder: Path) -> dict[str, int]:
 
 
 def usable_cores(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
-    """Return how many cores this process may use: its affinity, cut by the CPU quota of its cgroups (v1 or v2)."""
+    """Return how many cores this process may use: its affinity, cut by the quotas of its cgroups (v1, v2)."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     quotas = [quota for folder in _own_cgroups(cgroups, own) if (quota := _quota(folder)) is not None]

@@ -1,6 +1,7 @@
 """The device files of a project: one `NAME.json` a device."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from tcl.devices.device import Device, check_name
@@ -36,8 +37,8 @@ class DeviceStore:
             known = self.get(device.name)
             if (known.target, known.rpc) != (device.target, device.rpc):
                 raise BadInput(
-                    f"device {device.name!r} exists with another target or address ({path}); choose another name,"
-                    " since its measurements belong to the recorded one"
+                    f"device {device.name!r} exists with another target or address ({path}): its"
+                    " measurements belong to that one, so choose another name"
                 )
             return known
         atomic_json(path, device.to_json())
@@ -61,9 +62,7 @@ class DeviceStore:
         except (ValueError, BadInput) as error:
             raise BadInput(f"{path}: {error}") from None
         if device.name != name:
-            raise BadInput(
-                f"{path}: describes device {device.name!r}; the file's name and the device's must be the same"
-            )
+            raise BadInput(f"{path}: describes device {device.name!r}; give file and device the same name")
         return device
 
     def list(self) -> list[Device]:
@@ -76,7 +75,7 @@ class DeviceStore:
         """
         return [self.get(name) for name in self._names()]
 
-    def _names(self) -> list[str]:
+    def _names(self) -> Iterable[str]:
         return sorted(path.stem for path in self.folder.glob("*.json"))
 
     def _path(self, name: str) -> Path:

@@ -1,0 +1,119 @@
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tcl.devices.device import Device
+from tcl.devices.host import builtin_variants, detect_host, read_caches, recognise_cpu, usable_cores
+
+V2 = "sse4_1 sse4_2 ssse3 popcnt cx16"
+V3 = f"{V2} avx2 bmi1 bmi2 f16c fma movbe"
+V4 = f"{V3} avx512f avx512bw avx512cd avx512dq avx512vl"
+ICELAKE = f"{V4} avx512_vnni avx512vbmi avx512_vbmi2 avx512ifma avx512_bitalg avx512_vpopcntdq"
+AMD, INTEL = "AuthenticAMD", "GenuineIntel"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "family", "model", "flags", "expected"),
+    [
+        (AMD, 25, 17, f"{ICELAKE} avx512_bf16", ("avx512", "znver4")),
+        (AMD, 25, 17, f"{V3} vaes vpclmulqdq", ("avx2", "znver3")),  # a hypervisor hides AVX-512
+        (AMD, 25, 17, V2, ("sse42", "x86-64-v2")),
+        (AMD, 25, 33, f"{V3} vaes vpclmulqdq", ("avx2", "znver3")),
+        (AMD, 26, 2, f"{ICELAKE} avx512_bf16 avx_vnni", ("avx512", "znver5")),
+        (AMD, 23, 49, f"{V3} clwb sha_ni", ("avx2", "znver2")),
+        (AMD, 23, 1, f"{V3} sha_ni", ("avx2", "znver1")),
+        (INTEL, 6, 85, V4, ("avx512", "skylake-avx512")),
+        (INTEL, 6, 85, f"{V4} avx512_vnni", ("avx512", "cascadelake")),
+        (INTEL, 6, 106, ICELAKE, ("avx512", "icelake-server")),
+        (INTEL, 6, 143, f"{ICELAKE} avx512_fp16 avx512_bf16", ("avx512", "sapphirerapids")),
+        (INTEL, 6, 143, V4, ("avx512", "x86-64-v4")),
+        (INTEL, 6, 63, V3, ("avx2", "haswell")),
+        ("Unknown", 99, 1, V3, ("avx2", "x86-64-v3")),
+        ("Unknown", 99, 1, V4.replace("fma", ""), ("sse42", "x86-64-v2")),  # no level without those below it
+        (INTEL, 6, 15, "sse2", ("generic", "x86-64")),
+    ],
+)
+def test_recognise_cpu_names_x86_cpu_only_when_it_has_the_features(
+    vendor: str, family: int, model: int, flags: str, expected: tuple[str, str]
+) -> None:
+    block = (
+        f"processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: {model}\n"
+        f"model name\t: The CPU\nflags\t\t: {flags}\n"
+    )
+    assert recognise_cpu(f"{block}\n{block}", "x86_64") == ("The CPU", *expected)
+
+
+def test_recognise_cpu_names_arm_cpu_by_its_most_common_part() -> None:
+    little, big = (
+        f"processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: {part}\n" for part in ("0xd03", "0xd08")
+    )
+    assert recognise_cpu(f"{big}\n{big}\n{little}", "aarch64") == ("cortex-a72", "neon", "cortex-a72")
+    unknown = "processor\t: 0\nCPU implementer\t: 0x51\nCPU part\t: 0x001\n"
+    assert recognise_cpu(unknown, "aarch64")[1] == "neon"
+
+
+@given(st.text(), st.sampled_from(["x86_64", "AMD64", "aarch64", "arm64", "riscv64", ""]))
+def test_recognise_cpu_always_answers(cpuinfo: str, machine: str) -> None:
+    _, isa, mcpu = recognise_cpu(cpuinfo, machine)
+    assert isa in ("avx512", "avx2", "sse42", "neon", "generic")
+    assert mcpu
+
+
+def test_detect_host_describes_this_machine() -> None:
+    host = detect_host()
+    assert host.num_cores == host.facts["cores"] <= (os.cpu_count() or 1)
+    assert host.name == f"{host.target['mcpu']}-{host.num_cores}c"
+    assert host == detect_host()
+    assert detect_host("mine").identity() == host.identity()
+
+
+def test_builtin_variants_restrict_isa_and_cores() -> None:
+    target = {"kind": "llvm", "mcpu": "znver4", "num-cores": 4}
+    host = Device("znver4-4c", target, facts={"isa": "avx512", "cores": 4, "vector_bits": 512, "l2_bytes": 7})
+    variants = builtin_variants(host)
+    assert variants[0] is host
+    assert [(v.name, v.target["mcpu"], v.num_cores, v.vector_bits, v.facts["isa"]) for v in variants[1:]] == [
+        ("znver4-4c-avx2", "x86-64-v3", 4, 256, "avx2"),
+        ("znver4-1c-sse42", "x86-64-v2", 1, 128, "sse42"),
+    ]
+    assert all(v.facts["l2_bytes"] == 7 for v in variants)
+
+
+@pytest.mark.parametrize(("isa", "count"), [("avx2", 3), ("sse42", 2), ("neon", 1)])
+def test_builtin_variants_leave_out_what_the_host_cannot_run(isa: str, count: int) -> None:
+    host = Device("h", {"kind": "llvm", "mcpu": "m", "num-cores": 2}, facts={"isa": isa})
+    assert len(builtin_variants(host)) == count
+
+
+def test_read_caches_returns_data_caches_in_bytes(tmp_path: Path) -> None:
+    for index, (level, kind, size) in enumerate(
+        [(1, "Data", "32K"), (1, "Instruction", "32K"), (3, "Unified", "8M")]
+    ):
+        folder = tmp_path / f"index{index}"
+        folder.mkdir()
+        for name, value in (("level", level), ("type", kind), ("size", size)):
+            (folder / name).write_text(f"{value}\n")
+    assert read_caches(tmp_path) == {"l1d_bytes": 32768, "l3_bytes": 8 << 20}
+    assert read_caches(tmp_path / "absent") == {}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_usable_cores_obeys_the_cgroup_quota(tmp_path: Path, version: int) -> None:
+    own = tmp_path / "cgroup"
+    if version == 2:
+        group = tmp_path / "fs" / "outer" / "inner"
+        group.mkdir(parents=True)
+        (group / "cpu.max").write_text("max 100000\n")
+        (group.parent / "cpu.max").write_text("150000 100000\n")
+        own.write_text("0::/outer/inner\n")
+    else:
+        group = tmp_path / "fs" / "cpu" / "inner"
+        group.mkdir(parents=True)
+        (group / "cpu.cfs_quota_us").write_text("100000\n")
+        (group / "cpu.cfs_period_us").write_text("100000\n")
+        own.write_text("5:memory:/\n4:cpu,cpuacct:/inner\n")
+    assert usable_cores(tmp_path / "fs", own) == 1
+    assert usable_cores(tmp_path / "empty", tmp_path / "absent") >= 1
