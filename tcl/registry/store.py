@@ -1,0 +1,66 @@
+"""Opens the MLflow store of a project, quietly, and makes it when it is not there yet."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tcl.errors import WorkFailed
+from tcl.files import locked
+from tcl.settings import Settings
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+EXPERIMENT = "tcl"
+LOCK_SECONDS = 600.0
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # the default of 7 makes an absent server cost minutes
+}
+
+
+def open_store(settings: Settings) -> tuple["MlflowClient", str]:
+    """Return a client of the project's MLflow store and the id of the experiment `tcl`.
+
+    A store that does not exist is made under a lock: two processes that initialise one at once break it.
+
+    Raises
+    ------
+    WorkFailed
+        When the store cannot be reached.
+    """
+    for variable, value in _ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    from mlflow.tracking import MlflowClient  # outside the lock: the import takes seconds
+
+    uri = settings.mlflow_tracking_uri
+    local = settings.mlflow.tracking_uri is None
+    with registry_lock(settings), explained(f"the MLflow store {uri}"):
+        client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+        experiment = client.get_experiment_by_name(EXPERIMENT)
+        if experiment is not None:
+            return client, experiment.experiment_id
+        artifacts = settings.mlflow_artifacts.as_uri() if local else None
+        return client, client.create_experiment(EXPERIMENT, artifact_location=artifacts)
+
+
+def registry_lock(settings: Settings) -> contextlib.AbstractContextManager[None]:
+    """Return the lock under which the registry is changed."""
+    return locked(settings.state_dir / "registry.lock", LOCK_SECONDS, "the model registry")
+
+
+@contextlib.contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turn MLflow's errors in the block into one sentence about `what`."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        raise WorkFailed(f"{what} failed: {str(error).splitlines()[0]}") from error
