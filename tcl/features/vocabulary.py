@@ -1,6 +1,8 @@
 """The step kinds that MetaSchedule traces and Ansor logs share, on CPU and GPU alike.
 
-Ids are part of the feature version: append, never reorder.
+Ids are part of the feature version: append, never reorder. What only moves loops about (fuse, reorder,
+follow-split) is no kind of its own: it is followed by `tcl.features.tracker`, and shows in the extents of the
+steps that act on the moved loops.
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ UNKNOWN = 1
 KINDS = (
     "padding",
     "unknown",
-    "summary",  # derived numbers of the whole schedule
-    "split",  # one loop into factors, outermost first
-    "fuse",
-    "reorder",
+    "summary_spatial",  # the main block's spatial tile, level by level
+    "summary_reduce",  # its reduction tile
+    "summary_schedule",  # parallelism, vector, unrolling and footprints of the whole schedule
+    "split",
     "parallel",
     "vectorize",
     "unroll",
@@ -24,22 +26,19 @@ KINDS = (
     "compute_at",
     "reverse_compute_at",
     "compute_inline",
-    "reverse_compute_inline",
     "compute_root",
     "cache_read",
     "cache_write",
+    "cooperative_fetch",
     "rfactor",
     "decompose_reduction",
-    "set_scope",
-    "storage_align",
-    "tensorize",
-    "transform_layout",
-    "layout_free",
-    "software_pipeline",
-    "cooperative_fetch",
-    "auto_unroll",
-    "auto_parallel",
+    "auto_parallel",  # limits that a post-processing pass turns into loops
     "auto_vectorize",
+    "auto_unroll",
+    "software_pipeline",
+    "layout",
+    "storage",
+    "tensorize",
     "annotate",
     "pad",
 )
