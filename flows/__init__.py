@@ -1,0 +1,1 @@
+"""Prefect flows over `tcl.jobs`: each task is one step of a job."""

@@ -1,0 +1,19 @@
+"""`tcl distill`: train a device's cost model and register it."""
+
+import click
+
+from tcl.cli.command import Report, command
+from tcl.cli.execute import run_job
+from tcl.cli.options import device_option
+from tcl.jobs.distill import DistillArguments
+
+
+@command("distill", kept="the last finished epoch is kept; the same command again goes on from there")
+@device_option
+@click.option("--epochs", type=click.IntRange(1), help="Most epochs; setting learning.epochs.")
+@click.option("--seed", type=int, help="Setting learning.seed.")
+def entry(device: str, epochs: int | None, seed: int | None) -> Report:
+    """Train or distil a device's cost model from its versioned records and register a version."""
+    overrides = {"learning.epochs": epochs, "learning.seed": seed}
+    result = run_job("distill", DistillArguments(device), overrides)
+    return Report(result.to_json(), result.lines(), [result.table()])

@@ -1,0 +1,66 @@
+"""`tcl models`: the registered cost models of all devices, and their promotion."""
+
+from dataclasses import asdict
+
+import click
+
+from tcl.cli.command import Report, command
+from tcl.jobs.tables import Table
+from tcl.settings import load_settings
+
+
+class _ListByDefault(click.Group):
+    """A group that lists when no command is named, with the list's options."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] not in context.help_option_names):
+            args = ["list", *args]
+        return super().parse_args(context, args)
+
+
+@click.group(cls=_ListByDefault)
+def entry() -> None:
+    """Show the registered cost models (without a command: list them); promote a version."""
+
+
+@command("list")
+def show_all() -> Report:
+    """Show all versions of all devices: metrics, aliases, data hash, parent."""
+    from tcl.registry.registry import Registry
+
+    versions = Registry(load_settings()).list()
+    rows = [
+        (
+            version.name,
+            version.version,
+            ", ".join(version.aliases),
+            version.metrics.get("top_1"),
+            version.metrics.get("top_5"),
+            version.tags.get("data_hash", "")[:12],
+            version.tags.get("parent_version"),
+        )
+        for version in versions
+    ]
+    columns = ("model", "version", "aliases", "top-1", "top-5", "data", "parent")
+    return Report(
+        {"models": [asdict(version) for version in versions]},
+        tables=[Table("Cost models", columns, rows)] if rows else [],
+        lines=[] if rows else ["no cost model is registered; tcl distill --device NAME makes one"],
+    )
+
+
+@command("promote")
+@click.argument("name", metavar="NAME|DEVICE")
+@click.argument("version", type=click.IntRange(1))
+@click.option("--alias", default="champion", show_default=True, help="The alias to move.")
+def promote(name: str, version: int, alias: str) -> Report:
+    """Give a VERSION of a registered model the alias that `tcl compile` uses."""
+    from tcl.registry.registry import Registry
+    from tcl.registry.versions import model_owner
+
+    promoted = Registry(load_settings()).promote(model_owner(name) or name, version, alias)
+    return Report({"model": asdict(promoted)}, [f"{promoted.name} version {promoted.version} is now {alias}"])
+
+
+entry.add_command(show_all)
+entry.add_command(promote)

@@ -1,0 +1,1 @@
+"""The steps of measure, distill, compile and up, used by the flows and in process alike."""

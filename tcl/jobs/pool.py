@@ -1,0 +1,78 @@
+"""The candidate pool of one tensor program: what its design space offers, as features."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tcl.devices.device import Device
+from tcl.features.batch import FeatureBatch
+from tcl.features.device import device_descriptor
+from tcl.features.metaschedule import SketchEncoder
+
+if TYPE_CHECKING:
+    from tcl.compiler.tasks import TuningTask
+    from tcl.search.space import DesignSpace, Population
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Candidates of one task, numbered over its sketches.
+
+    Attributes
+    ----------
+    task, space
+        The program and its design space.
+    populations
+        The candidates by sketch; candidate numbers run through them in this order.
+    """
+
+    task: "TuningTask"
+    space: "DesignSpace"
+    populations: "list[Population]"
+
+    def __len__(self) -> int:
+        return sum(len(population) for population in self.populations)
+
+    def trace(self, number: int) -> str:
+        """The trace of a candidate, without post-processing."""
+        for population in self.populations:
+            if number < len(population):
+                return self.space.trace(population, number)
+            number -= len(population)
+        raise IndexError(number)
+
+    def find(self, traces: "list[str]") -> list[int]:
+        """Numbers of the candidates among recorded traces, in rising order."""
+        wanted: dict[int, set[bytes]] = {}
+        for trace in traces:
+            if (found := self.space.locate(trace)) is not None:
+                wanted.setdefault(found.sketch, set()).add(found.genes[0].tobytes())
+        numbers, start = [], 0
+        for population in self.populations:
+            genes = wanted.get(population.sketch, set())
+            numbers += [start + row for row in range(len(population)) if population.genes[row].tobytes() in genes]
+            start += len(population)
+        return numbers
+
+    def features(self, device: Device) -> FeatureBatch:
+        """What a cost model reads of every candidate."""
+        summary, descriptor = self.task.workload.summary, device_descriptor(device)
+        batches = []
+        for population in self.populations:
+            count = len(population)
+            encoder = SketchEncoder(self.space.sketches[population.sketch].instructions, summary)
+            kinds, values = encoder.encode_arrays(self.space.columns(population), count)
+            workload = np.tile(summary.vector(), (count, 1))
+            batches.append(FeatureBatch(kinds, values, workload, np.tile(descriptor, (count, 1))))
+        return FeatureBatch.concat(batches)
+
+
+def draw_pool(task: "TuningTask", device: Device, size: int, seed: int) -> Pool:
+    """Draw a task's pool; the same for the same program, device, size and seed."""
+    from tcl.compiler.lowering import target_of
+    from tcl.compiler.tasks import design_space
+
+    space = design_space(task, target_of(device.target))
+    rng = np.random.default_rng([seed, int(task.workload.key, 16)])
+    return Pool(task, space, space.sample(size, rng))
