@@ -1,0 +1,187 @@
+"""The measuring engine: builds candidates in kept workers and times them one by one in an isolated one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any
+
+from tcl.devices.device import Device
+from tcl.errors import BadInput, WorkFailed
+from tcl.measuring.builders import Builders, Job
+from tcl.measuring.pool import Worker, WorkerPool
+from tcl.measuring.storms import StormWatch
+from tcl.measuring.types import MeasureOptions, MeasureRequest, MeasureResult
+
+_BATCH = 16  # a candidate of a storm is timed again after so many others of its kind, or at the end
+_RECONNECTS = 3
+_RECONNECT_SECONDS = 2.0
+
+
+class MeasuringEngine:
+    """Measures candidates on one device; use as a context manager.
+
+    The processes start with the context and load TVM while the caller goes on. A candidate that crashes,
+    hangs or takes too much memory costs itself only: it is reported with the cause, and its worker is
+    replaced.
+
+    Parameters
+    ----------
+    device
+        Where to measure: this host, or a board behind a TVM RPC tracker.
+    options
+        How to measure.
+
+    Raises
+    ------
+    BadInput
+        From the constructor, when the device cannot be measured from here.
+    """
+
+    def __init__(self, device: Device, options: MeasureOptions | None = None) -> None:
+        cores = len(os.sched_getaffinity(0))
+        if device.target["kind"] != "llvm":
+            raise BadInput(f'device {device.name}: only targets of kind "llvm" can be measured')
+        if device.rpc is None and device.num_cores > cores:
+            raise BadInput(
+                f"device {device.name} has {device.num_cores} cores, this machine offers {cores}; "
+                "lower its num-cores, or reach the device through RPC"
+            )
+        self._device = device
+        self._options = options or MeasureOptions()
+        self._builder_count = self._options.builders or cores
+        self._overlap = self._options.overlap or device.rpc is not None
+        self._storms = StormWatch(self._options.storm_spread, self._options.storm_floor)
+        self._best: dict[str, float] = {}
+        self._processes: contextlib.ExitStack | None = None
+        self._pool: WorkerPool
+        self._builders: Builders | None = None
+        self._runner: Worker
+
+    def __enter__(self) -> MeasuringEngine:
+        self._processes = contextlib.ExitStack()
+        self._pool = WorkerPool(self._device.target)
+        self._processes.callback(self._pool.close)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._processes is not None:
+            self._processes.close()
+        self._processes = self._builders = None
+
+    def measure(self, requests: Iterable[MeasureRequest]) -> Iterator[MeasureResult]:
+        """Build and time candidates, yielding each result as soon as it is there (not in the given order).
+
+        Closing the iterator early drops the rest; the engine stays usable. One iterator at a time.
+
+        Raises
+        ------
+        WorkFailed
+            When the processes cannot be started, or the device cannot be reached any more. What was yielded
+            before holds.
+        """
+        builders = self._start()
+        waiting = deque(requests)
+        ready: deque[Job] = deque()
+        stormy: deque[Job] = deque()
+        try:
+            while waiting or ready or stormy or builders.is_busy:
+                while waiting and builders.has_idle and len(ready) <= self._builder_count:
+                    builders.start(builders.new_job(waiting.popleft()))
+                if len(stormy) >= _BATCH or not (waiting or ready or builders.is_busy):
+                    ready.extend(stormy)
+                    stormy.clear()
+                if not ready:
+                    ready.extend(builders.wait())
+                    continue
+                job = ready.popleft()
+                if job.error is None and self._time(job, builders) and self._in_storm(job):
+                    stormy.append(job)
+                    continue
+                job.discard()
+                yield self._result(job)
+        finally:
+            builders.cancel()
+            for job in (*ready, *stormy):
+                job.discard()
+
+    def _start(self) -> Builders:
+        """Start the workers once the server has loaded TVM; does nothing the second time."""
+        if self._processes is None:
+            raise RuntimeError("the engine is not open: use it in a with statement")
+        if self._builders is not None:
+            return self._builders
+        device, options = self._device, self._options
+        self._pool.wait_until_ready()
+        limits = {"memory_bytes": options.memory_bytes or _half_of_memory()}
+        remote = device.rpc is not None
+        builders = Builders(self._pool, self._builder_count, limits, options.build_timeout, archive=remote)
+        reference = builders.build_reference(device.target, device.num_cores, device.vector_bits)
+        if "error" in reference:
+            raise WorkFailed(f"the reference kernel for device {device.name} failed: {reference['error']}")
+        settings = {
+            "cores": device.num_cores,
+            "reference": reference["artifact"],
+            "reference_args": reference["args"],
+            "rpc": None if device.rpc is None else asdict(device.rpc) | {"timeout": options.run_timeout},
+        }
+        self._runner = self._pool.spawn("run", limits | settings)
+        self._builders = builders
+        return builders
+
+    def _time(self, job: Job, builders: Builders) -> bool:
+        """Time a built job; tell whether it ran. Otherwise its error says why."""
+        best = self._best.get(job.request.workload, float("inf"))
+        message = {
+            "artifact": job.artifact,
+            "args": job.args,
+            "repeats": self._options.repeats,
+            "budget": self._options.budget_seconds,
+            "hopeless": min(best * self._options.hopeless_factor, self._options.run_timeout),
+        }
+        with contextlib.nullcontext() if self._overlap else builders.paused():
+            answer = self._run(message)
+        job.error = answer.get("error")
+        if job.error is None:
+            job.timings.append((answer["run_seconds"], answer["reference_seconds"]))
+            self._best[job.request.workload] = min(best, statistics.median(answer["run_seconds"]))
+        return job.error is None
+
+    def _run(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Send a message to the run worker and take the answer, connecting again to a lost device."""
+        for attempt in range(_RECONNECTS + 1):
+            self._runner.send(message)
+            deadline = time.monotonic() + self._options.run_timeout
+            answer, self._runner = self._pool.answer(self._runner, deadline, "run")
+            if "lost" not in answer:
+                return answer
+            if attempt < _RECONNECTS:
+                time.sleep(_RECONNECT_SECONDS * 2**attempt)
+        raise WorkFailed(
+            f"waiting for device {self._device.name}: {answer['lost']}; start it and run this again"
+        )
+
+    def _in_storm(self, job: Job) -> bool:
+        stormy = self._storms.is_storm(job.timings[-1][1])
+        return stormy and len(job.timings) <= self._options.storm_retries
+
+    def _result(self, job: Job) -> MeasureResult:
+        """Report the job's calmest timing, or its failure."""
+        runs: list[float] = []
+        reference = None
+        if job.error is None:
+            runs, reference_runs = min(job.timings, key=lambda timing: statistics.median(timing[1]))
+            reference = statistics.median(reference_runs)
+        return MeasureResult(job.request, job.trace, tuple(runs), reference, job.error, time.time())
+
+
+def _half_of_memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
