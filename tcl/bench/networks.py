@@ -93,10 +93,7 @@ def _exported(name: str, entry: _Entry) -> bytes:
         torch.manual_seed(_SEED)
         module = getattr(importlib.import_module(f"tcl.bench.{entry.module}"), name)()
         _initialise(module)
-        if entry.tokens:
-            example = torch.randint(entry.tokens, entry.shape)
-        else:
-            example = torch.randn(entry.shape)
+        example = torch.randint(entry.tokens, entry.shape) if entry.tokens else torch.randn(entry.shape)
     module.eval()
     with torch.no_grad():
         results = module(example)
@@ -117,7 +114,7 @@ def _exported(name: str, entry: _Entry) -> bytes:
 
 
 def _initialise(module: Any) -> None:
-    """Draw weights that keep activations near unit size, and statistics that make batch normalisation matter."""
+    """Draw weights that keep activations near unit size, and statistics that normalisation must use."""
     from torch import nn
 
     for layer in module.modules():

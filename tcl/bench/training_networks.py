@@ -1,10 +1,12 @@
 """The networks whose tensor programs fill the shipped dataset.
 
-Their resolutions, widths and sequence lengths differ from those of the held-out networks, so that no program occurs in
-both. Each program is small enough (at most 0.3 GFLOP) for thousands of schedules to be measured.
+Their resolutions, widths and sequence lengths differ from those of the held-out networks, so that no program
+occurs in both. Each program is small enough (at most 0.3 GFLOP) for thousands of schedules to be measured.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -237,7 +239,7 @@ class _UNet(nn.Module):
         self.first = conv_bn(3, widths[0], 5, activation=nn.ReLU())
         self.downs = nn.ModuleList(
             nn.Sequential(nn.MaxPool2d(2), conv_bn(a, b, 3, activation=nn.LeakyReLU(0.1)))
-            for a, b in zip(widths, widths[1:], strict=False)
+            for a, b in pairwise(widths)
         )
         self.ups = nn.ModuleList([_Up(72, 40, learned=True), _Up(40, 16, learned=False)])
         self.classes = nn.Conv2d(16, 6, 1)
@@ -311,5 +313,5 @@ class _Listener(nn.Module):
 
 
 def listener() -> nn.Module:
-    """A small speech model over 128 frames: normalisations, soft-maxima, pools and reductions weigh heavily."""
+    """A small speech model over 128 frames, heavy in normalisations, soft-maxima, pools and reductions."""
     return _Listener()

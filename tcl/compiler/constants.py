@@ -1,4 +1,4 @@
-"""Folding of arithmetic on constants in numpy: TVM's FoldConstant would compile each folded operator with LLVM."""
+"""Arithmetic on constants, folded in numpy: TVM's FoldConstant would compile a kernel for each operator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def _axis(value: Any) -> Any:
     return tuple(int(axis) for axis in value)
 
 
-# Operators whose numpy form is exact, or rounds as TVM's does; their arguments are arrays and shapes (tuples).
+# Operators whose numpy form is exact, or rounds as TVM's does; their arguments are arrays and shapes
+# (tuples).
 _FOLDS: dict[str, _Fold] = {
     "relax.reshape": lambda call, a: np.reshape(a[0], a[1]),
     "relax.broadcast_to": lambda call, a: np.broadcast_to(a[0], a[1]),
@@ -79,5 +80,5 @@ class _FoldConstants:
 
 
 def fold_constants() -> tvm.ir.transform.Pass:
-    """Return the pass that evaluates reshapes, casts, transposes and plain arithmetic whose arguments are constants."""
+    """Return the pass that evaluates reshapes, casts, transposes and plain arithmetic on constants."""
     return _FoldConstants()

@@ -6,10 +6,11 @@ import contextlib
 import io
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tcl.compiler.inputs import integer_bound
 from tcl.compiler.onnx_reader import first_line, load_onnx
 from tcl.compiler.onnx_refusals import refuse_dynamic_nodes, refuse_unknown_operators
 from tcl.compiler.onnx_shapes import pin_shapes, pin_values
@@ -34,11 +35,14 @@ class OnnxModel:
     sha256
         Of the file and its external data, in hex.
     original
-        ``onnx.ModelProto`` as written by the user, but with pinned inputs: what a compiled package must agree with.
+        ``onnx.ModelProto`` as written by the user, but with pinned inputs: what a compiled package must agree
+        with.
     proto
         ``onnx.ModelProto``, pinned and simplified, with identifiers as input names: what TVM imports.
     inputs, outputs
         In the file's order, with the file's names.
+    values
+        Inputs of the file that were pinned to a value.
     """
 
     path: Path
@@ -47,6 +51,7 @@ class OnnxModel:
     proto: Any
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    values: dict[str, list[int]] = field(default_factory=dict)
 
 
 def read_onnx(
@@ -84,9 +89,10 @@ def read_onnx(
     proto = simplify(path, convert_opset(path, original))
     refuse_dynamic_nodes(path, proto)
     outputs = tuple(_spec(path, value) for value in proto.graph.output)
-    inputs = tuple(_spec(path, value) for value in proto.graph.input)
+    inputs = tuple(_input_spec(path, proto.graph, value) for value in proto.graph.input)
     rename_inputs(proto)
-    return OnnxModel(path, sha256, original, proto, inputs, outputs)
+    pinned = {name: list(numbers) for name, numbers in (values or {}).items()}
+    return OnnxModel(path, sha256, original, proto, inputs, outputs, pinned)
 
 
 def import_relax(model: OnnxModel) -> Any:
@@ -96,7 +102,8 @@ def import_relax(model: OnnxModel) -> Any:
     -------
     tvm.IRModule
         One function ``main``; parameters in the order of `model.inputs`, weights as constants, normalisations
-        decomposed, arithmetic on constants folded; returns a tensor, or a tuple of them in the order of the outputs.
+        decomposed, arithmetic on constants folded; returns a tensor, or a tuple of them in the order of the
+        outputs.
 
     Raises
     ------
@@ -137,7 +144,7 @@ def _importable_operators() -> frozenset[str]:
 
 
 def _drop_constant_inputs(graph: Any) -> None:
-    """Remove weights from the list of inputs, where old files repeat them; their value in the file is what counts."""
+    """Remove weights from the list of inputs, where old files repeat them; the file's values are used."""
     constants = {tensor.name for tensor in graph.initializer}
     for value in [value for value in graph.input if value.name in constants]:
         graph.input.remove(value)
@@ -160,11 +167,17 @@ def _dtype(path: Path, value: Any) -> str:
     return name
 
 
+def _input_spec(path: Path, graph: Any, value: Any) -> TensorSpec:
+    spec = _spec(path, value)
+    return replace(spec, high=integer_bound(graph, value.name)) if "int" in spec.dtype else spec
+
+
 def _spec(path: Path, value: Any) -> TensorSpec:
     tensor_type = value.type.tensor_type
     dims = tensor_type.shape.dim
     if not tensor_type.HasField("shape") or any(not dim.HasField("dim_value") for dim in dims):
         raise BadInput(
-            f"{path}: the shape of the output {value.name!r} depends on data; only static shapes can be compiled"
+            f"{path}: the shape of the output {value.name!r} depends on data; only static shapes can be"
+            " compiled"
         )
     return TensorSpec(value.name, tuple(dim.dim_value for dim in dims), _dtype(path, value))

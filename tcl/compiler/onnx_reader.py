@@ -1,15 +1,18 @@
-"""Reading an ONNX file: bytes to a whole, self-consistent model, or one sentence that says what is wrong."""
+"""ONNX files: bytes to a whole, self-consistent model, or one sentence that says what is wrong."""
 
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tcl.errors import BadInput
 
 _CHUNK = 1 << 20
+_PROTOBUF_LIMIT = 1 << 30
 
 
 def load_onnx(path: Path) -> tuple[Any, str]:
@@ -23,13 +26,14 @@ def load_onnx(path: Path) -> tuple[Any, str]:
     Returns
     -------
     (onnx.ModelProto, str)
-        The model, all weights in it, functions inlined; the SHA-256, in hex, of the file and, in the order of their
-        names, of the external data files.
+        The model, all weights in it, functions inlined; the SHA-256, in hex, of the file and, in the order of
+        their names, of the external data files.
 
     Raises
     ------
     BadInput
-        When the file is missing, no ONNX model, damaged, or when its graph has a cycle or uses values nobody makes.
+        When the file is missing, no ONNX model, damaged, or when its graph has a cycle or uses values nobody
+        makes.
     """
     import onnx
     from google.protobuf.message import DecodeError
@@ -55,6 +59,22 @@ def load_onnx(path: Path) -> tuple[Any, str]:
         model = onnx.inliner.inline_local_functions(model)
     _check_values(path, model.graph, frozenset())
     return model, digest
+
+
+@contextmanager
+def saved_onnx(model: Any) -> Iterator[Path]:
+    """Write a model to a temporary file for the block, weights beside it when they are large."""
+    import onnx
+
+    with tempfile.TemporaryDirectory(prefix="tcl-onnx-") as folder:
+        path = Path(folder, "model.onnx")
+        if model.ByteSize() <= _PROTOBUF_LIMIT:
+            onnx.save_model(model, str(path))
+        else:
+            copy = onnx.ModelProto()
+            copy.CopyFrom(model)  # the weights are moved out of the message that is saved
+            onnx.save_model(copy, str(path), save_as_external_data=True, location="model.data")
+        yield path
 
 
 def subgraphs(node: Any) -> Iterator[Any]:
@@ -148,8 +168,8 @@ def _check_values(path: Path, graph: Any, outer: frozenset[str]) -> None:
         for name in node.input:
             if name and name not in visible:
                 raise BadInput(
-                    f"{path}: {describe(node, index)} ({node.op_type}) uses {name!r}, which is neither an input nor a"
-                    " weight nor made by another node; the model is incomplete, export it again"
+                    f"{path}: {describe(node, index)} ({node.op_type}) uses {name!r}, which is neither an"
+                    " input nor a weight nor made by another node; the model is incomplete, export it again"
                 )
         for inner in subgraphs(node):
             _check_values(path, inner, visible)

@@ -12,7 +12,8 @@ from tcl.errors import BadInput
 _CONTRIBUTED = frozenset(
     {"BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu", "MatMulInteger16", "SkipLayerNormalization"}
 )
-# TVM's importer knows their names, but their results have no static shape, or it reads another operator's definition.
+# TVM's importer knows their names, but their results have no static shape, or it reads another operator's
+# definition.
 _NOT_COMPILED = frozenset(
     {"AllClassNMS", "Attention", "Compress", "MaxUnpool", "NonMaxSuppression", "NonZero", "Unique"}
     | {
@@ -25,7 +26,8 @@ _NOT_COMPILED = frozenset(
     }
     | {"SequenceLength", "SplitToSequence", "Optional", "OptionalGetElement", "OptionalHasElement"}
 )
-# Operators that read an extent, or a position, from an input: (operator, input). A compiled program needs it constant.
+# Operators that read an extent, or a position, from an input: (operator, input). A compiled program needs it
+# constant.
 _SHAPE_INPUTS = {
     "Reshape": (1,),
     "Expand": (1,),
@@ -97,8 +99,8 @@ def refuse_dynamic_nodes(path: Path, model: Any) -> None:
     for node in all_nodes(model.graph):
         if node.op_type in _NOT_COMPILED:
             raise BadInput(
-                f"{path}: TVM cannot compile {node.op_type} ({describe(node)}, domain {node.domain or 'ai.onnx'});"
-                " export the model without this operator"
+                f"{path}: TVM cannot compile {node.op_type} ({describe(node)}, domain"
+                f" {node.domain or 'ai.onnx'}); export the model without this operator"
             )
         if node.op_type == "If":
             raise BadInput(
@@ -107,8 +109,8 @@ def refuse_dynamic_nodes(path: Path, model: Any) -> None:
             )
         if node.op_type == "Dropout":
             raise BadInput(
-                f"{path}: Dropout ({describe(node)}) is in training mode or its mask is used; export the model for"
-                " inference"
+                f"{path}: Dropout ({describe(node)}) is in training mode or its mask is used; export the"
+                " model for inference"
             )
     constants = {tensor.name for tensor in model.graph.initializer}
     constants |= {node.output[0] for node in model.graph.node if node.op_type == "Constant"}
@@ -118,8 +120,8 @@ def refuse_dynamic_nodes(path: Path, model: Any) -> None:
         dynamic = [name for name in dynamic if name not in constants]
         if dynamic:
             raise BadInput(
-                f"{path}: {node.op_type} ({describe(node)}) takes its shape from {dynamic[0]!r}, known only at run time"
-                f"{_advice(model.graph, dynamic)}"
+                f"{path}: {node.op_type} ({describe(node)}) takes its shape from {dynamic[0]!r}, known only"
+                f" at run time{_advice(model.graph, dynamic)}"
             )
 
 

@@ -17,8 +17,8 @@ def parse_pins(
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int], dict[str, tuple[int, ...]]]:
     """Parse the values of ``--shape``: the last three arguments of `tcl.compiler.frontend.read_onnx`.
 
-    ``NAME=1x3x8x8`` is the shape of an input, ``N=4`` the extent of a symbolic dimension (or of an input of rank 1),
-    and ``NAME=[2,8]`` the value of an integer input that decides a shape.
+    ``NAME=1x3x8x8`` is the shape of an input, ``N=4`` the extent of a symbolic dimension (or of an input of
+    rank 1), and ``NAME=[2,8]`` the value of an integer input that decides a shape.
 
     Returns
     -------
@@ -37,8 +37,8 @@ def parse_pins(
         match = _FLAG.fullmatch(flag)
         if match is None:
             raise BadInput(
-                f"--shape {flag}: write NAME=1x3x224x224 for an input, N=1 for a symbolic dimension or NAME=[2,8] for"
-                " the value of an input"
+                f"--shape {flag}: write NAME=1x3x224x224 for an input, N=1 for a symbolic dimension or"
+                " NAME=[2,8] for the value of an input"
             )
         name = match["name"]
         if name in shapes or name in symbols or name in values:
@@ -81,7 +81,8 @@ def pin_values(path: Path, model: Any, values: Mapping[str, Sequence[int]]) -> N
             array = np.array(numbers, dtype=dtype).reshape(extents)
         except (ValueError, OverflowError):
             raise BadInput(
-                f"{path}: the {len(numbers)} values for the input {name!r} do not fit its type {dtype}{list(extents)}"
+                f"{path}: the {len(numbers)} values for the input {name!r} do not fit its type"
+                f" {dtype}{list(extents)}"
             ) from None
         model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
         model.graph.input.remove(inputs[name])
@@ -97,8 +98,8 @@ def pin_shapes(
     Raises
     ------
     BadInput
-        When a name is unknown, a shape contradicts the model or another shape, or dimensions stay open; the message
-        then lists them and how to pin them.
+        When a name is unknown, a shape contradicts the model or another shape, or dimensions stay open; the
+        message then lists them and how to pin them.
     """
     inputs = {value.name: value for value in model.graph.input}
     shapes, symbols = dict(shapes), dict(symbols)
@@ -122,7 +123,7 @@ def pin_shapes(
     missing = []
     for name, value in inputs.items():
         tensor_type = value.type.tensor_type
-        for axis, dim in enumerate(tensor_type.shape.dim):
+        for dim in tensor_type.shape.dim:
             if dim.dim_param in symbols and not dim.HasField("dim_value"):
                 dim.dim_value = symbols[dim.dim_param]
         if not tensor_type.HasField("shape") or any(

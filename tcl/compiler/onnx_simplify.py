@@ -1,12 +1,11 @@
-"""From the model a user wrote to the plain graph TVM imports: old operator sets, dead branches and Dropout are gone."""
+"""From the model a user wrote to a plain graph for TVM: no old operator sets, dead branches or Dropout."""
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from tcl.compiler.onnx_reader import first_line, subgraphs
+from tcl.compiler.onnx_reader import first_line, saved_onnx, subgraphs
 from tcl.errors import BadInput
 
 # Below it TVM's importer reads some operators by their newer definition.
@@ -15,7 +14,7 @@ _PROTOBUF_LIMIT = 1 << 30
 
 
 def convert_opset(path: Path, model: Any) -> Any:
-    """Return the model with at least operator set 13, or itself where no conversion exists and none is needed.
+    """Return the model with at least operator set 13, or itself where no conversion exists or is needed.
 
     Raises
     ------
@@ -33,13 +32,13 @@ def convert_opset(path: Path, model: Any) -> Any:
         if version >= 7:
             return model
         raise BadInput(
-            f"{path}: its operator set {version} is too old and cannot be converted ({first_line(error)}); export the"
-            " model with operator set 13 or newer"
+            f"{path}: its operator set {version} is too old and cannot be converted ({first_line(error)});"
+            " export the model with operator set 13 or newer"
         ) from None
 
 
 def simplify(path: Path, model: Any) -> Any:
-    """Return the model as onnxruntime's basic optimisations leave it: constants folded, Dropout and Identity removed.
+    """Return the model as onnxruntime's basic optimisations leave it: constants folded, no Dropout.
 
     They know far more rewrites than TVM's importer, and make several dynamic Reshape and Resize importable.
 
@@ -58,26 +57,42 @@ def simplify(path: Path, model: Any) -> Any:
     import onnx
     import onnxruntime
 
-    with tempfile.TemporaryDirectory(prefix="tcl-onnx-") as folder:
-        source, target = Path(folder, "pinned.onnx"), Path(folder, "simple.onnx")
-        large = model.ByteSize() > _PROTOBUF_LIMIT
-        onnx.save_model(model, str(source), save_as_external_data=large, location="pinned.data")
+    with saved_onnx(model) as source:
+        target = source.with_name("simple.onnx")
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = str(target)
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
-        if large:
-            options.add_session_config_entry(
-                "session.optimized_model_external_initializers_file_name", "simple.data"
-            )
+        if source.with_name("model.data").exists():
+            key = "session.optimized_model_external_initializers_file_name"
+            options.add_session_config_entry(key, "simple.data")
         try:
             onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime raises a dozen classes of its own
-            raise BadInput(
-                f"{path}: onnxruntime cannot load the model: {_without_folder(error, folder)}"
-            ) from None
-        return onnx.load_model(str(target))
+            reason = first_line(error).replace(str(source), path.name).split(" : ", 2)[-1].strip()
+            raise BadInput(f"{path}: onnxruntime cannot load the model: {reason}") from None
+        simple = onnx.load_model(str(target))
+    _chain_sums(simple.graph)
+    return simple
+
+
+def _chain_sums(graph: Any) -> None:
+    """Turn Sum into additions, in place: TVM would stack the operands in memory first."""
+    from onnx import helper
+
+    for position in reversed([i for i, node in enumerate(graph.node) if node.op_type == "Sum"]):
+        node = graph.node[position]
+        if len(node.input) < 2:
+            continue
+        total, additions = node.input[0], []
+        for index, operand in enumerate(node.input[1:], start=1):
+            result = node.output[0] if index == len(node.input) - 1 else f"{node.output[0]}_tcl_{index}"
+            additions.append(helper.make_node("Add", [total, operand], [result], name=node.name))
+            total = result
+        graph.node.remove(node)
+        for addition in reversed(additions):
+            graph.node.insert(position, addition)
 
 
 def rename_inputs(model: Any) -> None:
@@ -103,8 +118,3 @@ def _rename_uses(graph: Any, renamed: dict[str, str]) -> None:
         node.input[:] = [renamed.get(name, name) for name in node.input]
         for inner in subgraphs(node):
             _rename_uses(inner, renamed)
-
-
-def _without_folder(error: BaseException, folder: str) -> str:
-    text = first_line(error).replace(folder, "")
-    return text.split(" : ", 2)[-1].strip()

@@ -23,11 +23,15 @@ class TensorSpec:
         Static extents; ``()`` is a scalar.
     dtype
         NumPy's name of the element type, e.g. ``float32``.
+    high
+        Of integer inputs such as token ids: the value below which they must stay; None where nothing is
+        known.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    high: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the spec as a JSON object; `from_json` reads it back."""
@@ -36,7 +40,8 @@ class TensorSpec:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> TensorSpec:
         """Read what `to_json` returned."""
-        return cls(str(value["name"]), tuple(int(extent) for extent in value["shape"]), str(value["dtype"]))
+        shape = tuple(int(extent) for extent in value["shape"])
+        return cls(str(value["name"]), shape, str(value["dtype"]), value.get("high"))
 
     def __str__(self) -> str:
         return f"{self.name!r} {self.dtype}[{'x'.join(str(extent) for extent in self.shape)}]"

@@ -1,0 +1,170 @@
+"""Latency of packages, and of onnxruntime on the same model: fresh processes in turn, on the same cores."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tcl.compiler.inputs import random_inputs, read_inputs, save_inputs
+from tcl.compiler.manifest import Manifest
+from tcl.compiler.onnx_reader import saved_onnx
+from tcl.errors import BadInput, WorkFailed
+
+if TYPE_CHECKING:
+    from tcl.compiler.frontend import OnnxModel
+
+ONNXRUNTIME = "onnxruntime"
+_WARM_UP_SECONDS = 0.3
+_RUN_SECONDS = 0.7
+_MAX_RUNS = 500
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Latency of one contender.
+
+    Attributes
+    ----------
+    rounds
+        Seconds: the median of each round, i.e. of each fresh process.
+    threads
+        Threads it ran on.
+    """
+
+    rounds: tuple[float, ...]
+    threads: int
+
+    @property
+    def median(self) -> float:
+        """Median of the rounds, in seconds."""
+        return statistics.median(self.rounds)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the median, the fastest and slowest round, the rounds (all in seconds) and the threads."""
+        return {
+            "median_seconds": self.median,
+            "min_seconds": min(self.rounds),
+            "max_seconds": max(self.rounds),
+            "rounds": list(self.rounds),
+            "threads": self.threads,
+        }
+
+    def ratio(self, other: Latency) -> tuple[float, float, float]:
+        """How many times slower this is than `other`: median, lowest and highest over the pairs of one round.
+
+        The machine's speed drifts between rounds; within a pair it hardly does.
+        """
+        ratios = [mine / its for mine, its in zip(self.rounds, other.rounds, strict=True)]
+        return statistics.median(ratios), min(ratios), max(ratios)
+
+
+def benchmark(
+    packages: Mapping[str, Path], model: OnnxModel | None = None, rounds: int = 3
+) -> dict[str, Latency]:
+    """Time packages of one model, and onnxruntime on it, in turn.
+
+    Each measurement is a process of its own (threads of one engine that spin after a run would slow the
+    next), bound to as many cores as the device has. The order is reversed from round to round. All get the
+    same inputs.
+
+    Parameters
+    ----------
+    packages
+        Folders of packages by a name for each.
+    model
+        The model, to time onnxruntime as ``onnxruntime``; None to leave it out.
+    rounds
+        Processes for each contender.
+
+    Returns
+    -------
+    dict
+        A `Latency` by name, in the order given, onnxruntime last.
+
+    Raises
+    ------
+    WorkFailed
+        When a contender fails.
+    """
+    manifests = {name: Manifest.read(folder) for name, folder in packages.items()}
+    inputs = next(iter(manifests.values())).inputs
+    if any(manifest.inputs != inputs for manifest in manifests.values()):
+        raise BadInput("the packages to compare have different inputs; compare packages of one model")
+    cores = sorted(_affinity())
+    threads = min(next(iter(manifests.values())).cores, len(cores))
+    with ExitStack() as stack:
+        feed = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tcl-latency-")), "inputs.npz")
+        save_inputs(feed, inputs, random_inputs(inputs, seed=0))
+        contenders = {name: ["package", str(folder)] for name, folder in packages.items()}
+        if model is not None:
+            contenders[ONNXRUNTIME] = [ONNXRUNTIME, str(stack.enter_context(saved_onnx(model.original)))]
+        seconds: dict[str, list[float]] = {name: [] for name in contenders}
+        reference = next(iter(packages.values()))
+        for index in range(rounds):
+            order = list(contenders.items())
+            for name, arguments in order if index % 2 == 0 else reversed(order):
+                command = [*arguments, str(feed), str(reference), ",".join(map(str, cores[:threads]))]
+                seconds[name].append(_run_worker(name, command))
+    return {name: Latency(tuple(values), threads) for name, values in seconds.items()}
+
+
+def _affinity() -> set[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
+def _run_worker(name: str, arguments: list[str]) -> float:
+    command = [sys.executable, "-m", "tcl.compiler.latency", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise WorkFailed(
+            f"{name} failed when it was timed: {lines[-1] if lines else f'exit {done.returncode}'}"
+        )
+    return statistics.median(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _time(run: Callable[[], Any]) -> list[float]:
+    """Seconds of each run, after a warm-up; at least one run of each."""
+    runs: list[float] = []
+    for limit in (_WARM_UP_SECONDS, _RUN_SECONDS):
+        runs, start = [], time.perf_counter()
+        while not runs or (time.perf_counter() - start < limit and len(runs) < _MAX_RUNS):
+            before = time.perf_counter()
+            run()
+            runs.append(time.perf_counter() - before)
+    return runs
+
+
+def _main(kind: str, contender: str, feed_file: str, package: str, cores: str) -> None:
+    """Time one contender in this process and print the seconds of its runs."""
+    chosen = {int(core) for core in cores.split(",")}
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, chosen)
+    inputs = Manifest.read(Path(package)).inputs
+    feed = read_inputs(Path(feed_file), inputs)
+    run: Callable[[Any], Any]
+    if kind == ONNXRUNTIME:
+        from tcl.compiler.onnx_reference import Reference
+
+        run = Reference(Path(contender), threads=len(chosen))
+    else:
+        from tcl.compiler.loader import load
+
+        run = load(contender)
+    print(json.dumps(_time(lambda: run(feed))))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,141 @@
+"""Running a package. Needs TVM and numpy, and nothing else of what compiled it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tcl.compiler.manifest import Manifest
+from tcl.compiler.tensors import TensorSpec, check_feed
+from tcl.devices.host import VECTOR_BITS, detect_host, usable_cores
+from tcl.errors import BadInput
+from tcl.files import sha256_file
+
+
+class Package:
+    """A compiled model: call it with named arrays.
+
+    ``package(image=array)``, or ``package({"image:0": array})`` where a name is no identifier. Returns a
+    dict of arrays, with the names and in the order of the ONNX model's outputs. Calls from several threads
+    run one after the other.
+
+    Attributes
+    ----------
+    folder
+        Where it was loaded from.
+    manifest
+        Its ``tcl.json``.
+    threads
+        Threads it runs on.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, machine: Any, threads: int) -> None:
+        import tvm
+
+        self.folder = folder
+        self.manifest = manifest
+        self.threads = threads
+        self._lock = threading.Lock()
+        self._main = machine["main"]
+        self._buffers = [tvm.runtime.empty(spec.shape, spec.dtype) for spec in manifest.inputs]
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Names, shapes and dtypes to feed."""
+        return self.manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Names, shapes and dtypes returned."""
+        return self.manifest.outputs
+
+    def __call__(self, feed: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, np.ndarray]:
+        """Run the model once.
+
+        Raises
+        ------
+        BadInput
+            When an input is missing, unknown, or of another shape or dtype.
+        """
+        arrays = check_feed(self.inputs, {**(feed or {}), **named})
+        with self._lock:
+            for buffer, array in zip(self._buffers, arrays, strict=True):
+                buffer.copyfrom(array)
+            result = self._main(*self._buffers)
+            results = [result] if len(self.outputs) == 1 else list(result)
+            return {spec.name: value.numpy() for spec, value in zip(self.outputs, results, strict=True)}
+
+    def __repr__(self) -> str:
+        device = self.manifest.device["name"]
+        return f"Package({str(self.folder)!r}, device {device!r}, inputs {', '.join(map(str, self.inputs))})"
+
+
+def load(folder: Path | str) -> Package:
+    """Load a package.
+
+    Everything is checked before the program in it is loaded: the manifest, the checksum of every file, TVM's
+    version and this machine's instruction set.
+
+    Parameters
+    ----------
+    folder
+        The package's folder.
+
+    Raises
+    ------
+    BadInput
+        When the folder is no package, is damaged, or was compiled for another TVM or a stronger CPU.
+    """
+    folder = Path(folder)
+    manifest = Manifest.read(folder)
+    _check_files(folder, manifest)
+    _check_cpu(folder, manifest)
+    threads = min(manifest.cores, usable_cores())
+    if "tvm" not in sys.modules:
+        # TVM's thread pool reads it once, and by default takes half of the logical CPUs on x86.
+        os.environ["TVM_NUM_THREADS"] = str(threads)
+    from tcl.compiler.bootstrap import import_tvm
+
+    tvm = import_tvm(manifest.device["target"])
+    if tvm.__version__ != manifest.tvm_version:
+        raise BadInput(
+            f"{folder}: compiled with TVM {manifest.tvm_version}, but TVM {tvm.__version__} is installed;"
+            " compile the model again or install that version"
+        )
+    tvm.get_global_func("runtime.config_threadpool")(1, threads)  # 1: prefer big cores
+    from tvm import relax
+
+    library = tvm.runtime.load_module(str((folder / manifest.library).absolute()))
+    return Package(folder, manifest, relax.VirtualMachine(library, tvm.cpu()), threads)
+
+
+def _check_files(folder: Path, manifest: Manifest) -> None:
+    for name, expected in manifest.files.items():
+        path = folder / name
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise BadInput(
+                f"{folder}: the manifest names the file {name!r} outside the package; compile again"
+            )
+        if not path.is_file():
+            raise BadInput(f"{folder}: the package lacks its file {name!r}; copy it whole or compile again")
+        if sha256_file(path) != expected:
+            raise BadInput(
+                f"{path}: the file is not the one that was packaged (SHA-256 differs); copy it again or"
+                " compile again"
+            )
+
+
+def _check_cpu(folder: Path, manifest: Manifest) -> None:
+    wanted = manifest.device.get("facts", {}).get("isa")
+    facts = detect_host().facts
+    if wanted in VECTOR_BITS and VECTOR_BITS[wanted] > facts.get("vector_bits", 0):
+        raise BadInput(
+            f"{folder}: compiled for {wanted}, which this CPU ({facts.get('cpu_model')}, {facts.get('isa')})"
+            " does not have; compile for a device with this CPU"
+        )

@@ -1,0 +1,165 @@
+"""`tcl.json`: what a package is, where it comes from and how good it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tcl.compiler.tensors import TensorSpec
+from tcl.errors import BadInput
+
+FORMAT_VERSION = 1
+MANIFEST = "tcl.json"
+_TENSORS = ("inputs", "outputs")
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """How one tensor program of the network was compiled.
+
+    Attributes
+    ----------
+    name, workload
+        The program's name and `Workload.key`.
+    weight
+        How often the network runs it.
+    schedule
+        ``tuned``, or ``default`` for TVM's own schedule.
+    predicted
+        The cost model's score of the chosen schedule (higher is faster), where there was one.
+    measured_seconds
+        Median of the chosen schedule on the device, where it was measured.
+    trials
+        Schedules measured for this program.
+    note
+        Why it is not tuned, or what failed; empty when all went well.
+    """
+
+    name: str
+    workload: str
+    weight: int
+    schedule: str
+    predicted: float | None = None
+    measured_seconds: float | None = None
+    trials: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of ``tcl.json``.
+
+    Attributes
+    ----------
+    model
+        The ONNX file's path when it was compiled.
+    onnx_sha256
+        Of that file (and its external data), in hex.
+    device
+        `Device.to_json()` of the device it was compiled for: name, target, facts.
+    inputs, outputs
+        Original names, in the original order, with pinned shapes.
+    values
+        Inputs of the ONNX model that were pinned to a value and are no inputs of the package.
+    tvm_version
+        The version that compiled it, and that must load it.
+    cost_model
+        ``{"name": ..., "version": ...}`` of the registered model, or None when none took part.
+    data_hash
+        Version of the dataset the cost model was trained on, or None.
+    tasks
+        One row for each distinct tensor program.
+    verification
+        `Verification.to_json()`, or None before verification.
+    latency
+        `Latency.to_json()` by contender (``tuned``, ``untuned``, ``onnxruntime``), or None when not measured.
+    library
+        The compiled program's file.
+    files
+        SHA-256, in hex, of every other file of the package, by relative path.
+    """
+
+    model: str
+    onnx_sha256: str
+    device: dict[str, Any]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    tvm_version: str
+    values: dict[str, list[int]] = field(default_factory=dict)
+    cost_model: dict[str, Any] | None = None
+    data_hash: str | None = None
+    tasks: tuple[TaskRow, ...] = ()
+    verification: dict[str, Any] | None = None
+    latency: dict[str, Any] | None = None
+    library: str = "model.so"
+    files: dict[str, str] = field(default_factory=dict)
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def cores(self) -> int:
+        """Threads to run with: the cores of the device."""
+        return int(self.device["target"].get("num-cores", 1))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the manifest as a JSON object; `from_json` reads it back."""
+        value = asdict(self)
+        for name in _TENSORS:
+            value[name] = [spec.to_json() for spec in getattr(self, name)]
+        value["tasks"] = [asdict(row) for row in self.tasks]
+        return {"format_version": value.pop("format_version"), **value}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any], where: str = MANIFEST) -> Manifest:
+        """Read what `to_json` returned.
+
+        Raises
+        ------
+        BadInput
+            When it is no manifest, or of a format this version does not read; the message begins with
+            `where`.
+        """
+        version = value.get("format_version") if isinstance(value, Mapping) else None
+        if version != FORMAT_VERSION:
+            raise BadInput(
+                f"{where}: package format {version}, but this version of tcl reads format {FORMAT_VERSION};"
+                " compile the model again"
+            )
+        fields = dict(value)
+        try:
+            for name in _TENSORS:
+                fields[name] = tuple(TensorSpec.from_json(item) for item in fields[name])
+            fields["tasks"] = tuple(TaskRow(**row) for row in fields.get("tasks", ()))
+            manifest = cls(**fields)
+            valid = (
+                manifest.cores > 0 and isinstance(manifest.files, dict) and manifest.library in manifest.files
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise BadInput(
+                f"{where}: this is no package manifest ({error}); compile the model again"
+            ) from None
+        if not valid:
+            raise BadInput(f"{where}: the manifest does not list its program; compile the model again")
+        return manifest
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Read the manifest of the package in `folder`.
+
+        Raises
+        ------
+        BadInput
+            When there is none, or it is damaged.
+        """
+        path = folder / MANIFEST
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise BadInput(f"{folder}: this folder is no package: it has no {MANIFEST}") from None
+        except (UnicodeDecodeError, json.JSONDecodeError, NotADirectoryError) as error:
+            raise BadInput(
+                f"{path}: the manifest cannot be read ({error}); compile the model again"
+            ) from None
+        return cls.from_json(value, str(path))

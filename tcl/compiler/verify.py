@@ -1,0 +1,193 @@
+"""Verification: a package's results against onnxruntime's on the model as the user wrote it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tcl.compiler.inputs import broken_inputs, random_inputs, read_inputs, save_inputs, zero_inputs
+from tcl.compiler.onnx_reader import saved_onnx
+from tcl.compiler.onnx_reference import Reference
+from tcl.compiler.tensors import TensorSpec
+from tcl.errors import WorkFailed
+
+if TYPE_CHECKING:
+    from tcl.compiler.frontend import OnnxModel
+
+TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "int8": 1.0, "uint8": 1.0}
+"""Largest error allowed, by the output's dtype.
+
+Floats: relative to the largest magnitude of the expected output (sums are taken in another order). 8-bit
+integers, which come from rounding floats: one step. All other dtypes must be equal.
+"""
+_TIMEOUT_SECONDS = 1800.0
+_BROKEN = "nan"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How close a package is to onnxruntime.
+
+    Attributes
+    ----------
+    max_abs
+        Largest absolute difference over all outputs and inputs tried.
+    max_rel
+        Largest difference relative to the largest magnitude of its output; what the tolerance bounds for
+        floats.
+    tolerance
+        The tolerance for each output dtype.
+    inputs
+        The kinds of inputs tried.
+    nan_agrees
+        Whether NaN and infinities in the input reach the same places of the output. Reported, not demanded:
+        engines differ in what a maximum makes of NaN. None where no input is a float.
+    """
+
+    max_abs: float
+    max_rel: float
+    tolerance: dict[str, float]
+    inputs: tuple[str, ...]
+    nan_agrees: bool | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as a JSON object."""
+        return {**asdict(self), "inputs": list(self.inputs)}
+
+
+def verify(
+    folder: Path, model: OnnxModel, threads: int = 1, tolerances: Mapping[str, float] | None = None
+) -> Verification:
+    """Compare a package with onnxruntime on random, zero, large and broken inputs.
+
+    The package runs in a process of its own, so that a crash is a result and not the end.
+
+    Parameters
+    ----------
+    folder
+        The package.
+    model
+        What it was compiled from.
+    threads
+        For onnxruntime; the package uses its device's.
+    tolerances
+        Overrides of `TOLERANCES`.
+
+    Raises
+    ------
+    WorkFailed
+        When the package crashes, or an output differs by more than the tolerance; the message names the worst
+        output.
+    """
+    limits = {**TOLERANCES, **(tolerances or {})}
+    feeds = {
+        "random": random_inputs(model.inputs, seed=0),
+        "random again": random_inputs(model.inputs, seed=1),
+        "zeros": zero_inputs(model.inputs),
+        "large": random_inputs(model.inputs, seed=2, scale=50.0),
+    }
+    if any(spec.dtype.startswith("float") for spec in model.inputs):
+        feeds[_BROKEN] = broken_inputs(model.inputs, seed=3)
+    with saved_onnx(model.original) as path:
+        reference = Reference(path, threads)
+        expected = {kind: reference(feed) for kind, feed in feeds.items()}
+    actual = _run_apart(folder, model.inputs, model.outputs, feeds)
+    broken = None
+    if _BROKEN in feeds:
+        broken = _same_places(expected.pop(_BROKEN), actual.pop(_BROKEN))
+    max_abs = max_rel = 0.0
+    for kind in expected:
+        for spec in model.outputs:
+            limit = limits.get(spec.dtype, 0.0)
+            absolute, relative = difference(expected[kind][spec.name], actual[kind][spec.name])
+            error = relative if spec.dtype.startswith("float") else absolute
+            if not error <= limit:  # also when it is NaN
+                raise WorkFailed(
+                    f"the compiled model disagrees with onnxruntime: output {spec.name!r} ({spec.dtype})"
+                    f" differs by {error:.3g} on {kind} inputs, allowed is {limit:g}; nothing was exported"
+                )
+            max_abs, max_rel = max(max_abs, absolute), max(max_rel, relative)
+    dtypes = sorted({spec.dtype for spec in model.outputs})
+    tolerance = {dtype: limits.get(dtype, 0.0) for dtype in dtypes}
+    return Verification(max_abs, max_rel, tolerance, tuple(expected), broken)
+
+
+def difference(expected: np.ndarray, actual: np.ndarray) -> tuple[float, float]:
+    """Return the largest difference of two arrays, absolute and relative to the largest magnitude expected.
+
+    Equal infinities, and NaN in the same place, do not differ; other NaN and infinities, and other shapes or
+    dtypes, differ infinitely.
+    """
+    if expected.shape != actual.shape or expected.dtype != actual.dtype:
+        return np.inf, np.inf
+    if expected.size == 0:
+        return 0.0, 0.0
+    left, right = expected.astype(np.float64), actual.astype(np.float64)
+    finite = np.isfinite(left)
+    if (
+        not np.array_equal(left[~finite], right[~finite], equal_nan=True)
+        or not np.isfinite(right[finite]).all()
+    ):
+        return np.inf, np.inf
+    absolute = float(np.abs(left - right, where=finite, out=np.zeros_like(left)).max())
+    scale = float(np.abs(left, where=finite, out=np.zeros_like(left)).max())
+    return absolute, absolute / max(scale, np.finfo(np.float32).tiny) if absolute else 0.0
+
+
+def _same_places(expected: dict[str, np.ndarray], actual: dict[str, np.ndarray]) -> bool:
+    return all(
+        np.array_equal(np.isfinite(values), np.isfinite(actual[name]))
+        for name, values in expected.items()
+        if np.issubdtype(values.dtype, np.floating)
+    )
+
+
+def _run_apart(
+    folder: Path,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    feeds: Mapping[str, dict[str, np.ndarray]],
+) -> dict[str, dict[str, np.ndarray]]:
+    """Run the package on each feed in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="tcl-verify-") as scratch:
+        for index, feed in enumerate(feeds.values()):
+            save_inputs(Path(scratch, f"in{index}.npz"), inputs, feed)
+        command = [sys.executable, "-m", "tcl.compiler.verify", str(folder), scratch, str(len(feeds))]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise WorkFailed(
+                f"the compiled model did not finish within {_TIMEOUT_SECONDS:g} s when it was verified"
+            ) from None
+        if done.returncode:
+            lines = done.stderr.strip().splitlines()
+            reason = lines[-1] if lines else "no message"
+            if done.returncode < 0:
+                reason = signal.Signals(-done.returncode).name
+            raise WorkFailed(
+                f"the compiled model crashed when it was verified ({reason}); nothing was exported"
+            )
+        return {
+            kind: read_inputs(Path(scratch, f"out{index}.npz"), outputs) for index, kind in enumerate(feeds)
+        }
+
+
+def _main(folder: str, scratch: str, count: str) -> None:
+    from tcl.compiler.loader import load
+
+    package = load(folder)
+    for index in range(int(count)):
+        results = package(read_inputs(Path(scratch, f"in{index}.npz"), package.inputs))
+        save_inputs(Path(scratch, f"out{index}.npz"), package.outputs, results)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
