@@ -24,8 +24,8 @@ def model_card(
         [
             f"# {name}",
             "",
-            "A cost model of tensor programs: it ranks schedules of one task by predicted speed; a higher score"
-            " is faster. Scores of different tasks, devices or versions cannot be compared.",
+            "A cost model of tensor programs: it ranks schedules of one task by predicted speed; a higher"
+            " score is faster. Scores of different tasks, devices or versions cannot be compared.",
             "",
             "`top_k` is the weighted best latency of the held-out tasks over the best latency among the k"
             " candidates that the model ranks first; 1 is perfect.",

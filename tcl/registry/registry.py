@@ -15,7 +15,7 @@ from tcl.errors import BadInput, WorkFailed
 from tcl.files import atomic_directory, sha256_tree
 from tcl.registry import plots
 from tcl.registry.cards import model_card
-from tcl.registry.runs import start_run
+from tcl.registry.runs import logged_run
 from tcl.registry.store import explained, open_store, registry_lock
 from tcl.registry.versions import CHALLENGER, CHAMPION, KNOWLEDGE_BASE, ModelVersion, model_name, model_owner
 from tcl.settings import Settings
@@ -81,25 +81,25 @@ class Registry:
         tags = {"device": owner, **tags}
         card = model_card(name, tags, metrics, params)
         client, _ = self._store
-        with registry_lock(self.settings), explained(f"registering {name}"):
-            run_tags = {"kind": "train", **tags}
-            run_id = start_run(self._store, name, run_tags, params, metrics, curves)
-            try:
-                with tempfile.TemporaryDirectory() as temporary:
-                    weights = Path(temporary) / "weights"
-                    weights.mkdir()
-                    for file in FILES:
-                        (weights / file).write_bytes((folder / file).read_bytes())
-                    (Path(temporary) / "model_card.md").write_text(card, encoding="utf-8")
-                    plots.draw_all(Path(temporary) / "plots", curves, scatter, metrics)
-                    client.log_artifacts(run_id, temporary)
-                    digest = sha256_tree(weights)
-                self._require_files(run_id, name)
-                version = self._create_version(name, run_id, card, {**tags, "sha256": digest}, metrics)
-            except BaseException:
-                client.set_terminated(run_id, "FAILED")
-                raise
-            client.set_terminated(run_id)
+        run_tags = {"kind": "train", **tags}
+        with (
+            registry_lock(self.settings),
+            explained(f"registering {name}"),
+            logged_run(self._store, name, run_tags, params, metrics, curves) as run_id,
+            tempfile.TemporaryDirectory() as temporary,
+        ):
+            artifacts = Path(temporary)
+            weights = artifacts / "weights"
+            weights.mkdir()
+            for file in FILES:
+                (weights / file).write_bytes((folder / file).read_bytes())
+            (artifacts / "model_card.md").write_text(card, encoding="utf-8")
+            plots.draw_all(artifacts / "plots", curves, scatter, metrics)
+            client.log_artifacts(run_id, temporary)
+            self._require_files(run_id, name)
+            version = self._create_version(
+                name, run_id, card, {**tags, "sha256": sha256_tree(weights)}, metrics
+            )
         return self.resolve(owner, version=version)
 
     def resolve(self, owner: str, *, alias: str = CHAMPION, version: int | None = None) -> ModelVersion:
@@ -231,13 +231,14 @@ class Registry:
             The run's id.
         """
         client, _ = self._store
-        with explained(f"recording the compile of {model}"):
-            run_tags = {"kind": "compile", "device": device, "model": model, **tags}
-            run_id = start_run(self._store, f"compile {model} for {device}", run_tags, params, metrics, {})
+        run_tags = {"kind": "compile", "device": device, "model": model, **tags}
+        with (
+            explained(f"recording the compile of {model}"),
+            logged_run(self._store, f"compile {model} for {device}", run_tags, params, metrics, {}) as run_id,
+        ):
             if tasks:
                 client.log_table(run_id, {key: [row[key] for row in tasks] for key in tasks[0]}, "tasks.json")
             client.log_artifacts(run_id, str(package), "package")
-            client.set_terminated(run_id)
         return run_id
 
     @cached_property

@@ -1,0 +1,1 @@
+"""Versions of the measurements, in DVC and git."""

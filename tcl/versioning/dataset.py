@@ -1,0 +1,140 @@
+"""Dataset versions: `data/` is tracked by `data.dvc` and pushed to a DVC remote.
+
+`data.dvc` names a version; `data/` holds that version and what was measured since. To keep the two from
+overwriting each other, `.tcl/data_base` remembers the version that `data/` was last known to hold.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from tcl.devices.device import check_name
+from tcl.errors import BadInput, WorkFailed
+from tcl.files import atomic_write, locked, sha256_tree
+from tcl.settings import Settings
+from tcl.versioning import git
+from tcl.versioning.store import STORE, DataStore, open_store
+from tcl.versioning.versions import DataStatus, DataVersion
+
+_LOCK_SECONDS = 600.0
+_COMMITTED = ["data.dvc", STORE, ".dvc/config", ".dvc/.gitignore", ".dvcignore", ".gitignore"]
+_WAYS_OUT = "move data/ aside and run `dvc pull`, or run `dvc add data` to let data/ replace it"
+
+
+class DatasetVersions:
+    """The dataset's versions in a project folder; DVC is imported at first use."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.root = settings.root
+        self._base = settings.state_dir / "data_base"
+
+    def data_hash(self) -> str | None:
+        """Return the hash of the version that `data.dvc` names; None before the first one."""
+        try:
+            text = (self.root / "data.dvc").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        found = re.search(r"^- md5: (\w+(?:\.dir)?)$", text, re.MULTILINE)
+        if found is None:
+            raise BadInput(f"{self.root / 'data.dvc'} names no version; restore it from git")
+        return found[1]
+
+    def device_hash(self, device: str) -> str:
+        """Return the content hash of one device's measurements; other devices do not count."""
+        return sha256_tree(self.settings.data_dir / check_name(device))
+
+    def version(self, message: str) -> DataVersion:
+        """Make `data/` a version: add it, push it and, where the settings say so, commit it to git.
+
+        Parameters
+        ----------
+        message
+            The git commit's message.
+
+        Raises
+        ------
+        BadInput
+            When there is no data.
+        WorkFailed
+            When `data.dvc` names a version that `data/` does not descend from, or DVC or git fails.
+        """
+        if not self._has_files():
+            raise BadInput(f"{self.settings.data_dir} holds no measurements; `tcl measure` makes some")
+        with self._open() as store:
+            before = self.data_hash()
+            if before is not None and before != self._known_base() and store.current_hash() != before:
+                raise WorkFailed(
+                    f"{self.settings.data_dir} does not descend from the version that data.dvc names"
+                    f" ({before}), so a new version would lose measurements; {_WAYS_OUT}"
+                )
+            store.add()
+            pushed = store.push()
+            after = self.data_hash()
+            assert after is not None
+            atomic_write(self._base, after)
+            pending = self._uncommitted()
+            commit = None
+            if self.settings.dvc.git_commit and pending:
+                commit, pending = git.commit(self.root, pending, message), []
+        return DataVersion(after, after != before, pushed, commit, pending)
+
+    def pull(self) -> bool:
+        """Bring `data/` to the version that `data.dvc` names; call it before new measurements are added.
+
+        Measurements made since that version stay.
+
+        Returns
+        -------
+        bool
+            Whether files were fetched.
+
+        Raises
+        ------
+        WorkFailed
+            When `data/` holds measurements that belong to another version, or the remote lacks files.
+        """
+        recorded = self.data_hash()
+        if recorded is None:
+            return False
+        with self._open() as store:
+            base = self._known_base()
+            if self._has_files():
+                current = store.current_hash()
+                if recorded in (current, base):
+                    atomic_write(self._base, recorded)
+                    return False
+                if current != base:
+                    raise WorkFailed(
+                        f"{self.settings.data_dir} holds measurements that are in no version, and data.dvc"
+                        f" names another one ({recorded}); {_WAYS_OUT}"
+                    )
+            store.pull()
+            atomic_write(self._base, recorded)
+        return True
+
+    def status(self) -> DataStatus:
+        """Compare `data/`, `data.dvc`, the remote and git."""
+        recorded = self.data_hash()
+        if recorded is None:
+            return DataStatus(None, self._has_files(), 0, [])
+        with self._open() as store:
+            dirty = not self._has_files() or store.current_hash() != recorded
+            return DataStatus(recorded, dirty, store.not_pushed(), self._uncommitted())
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[DataStore]:
+        lock = locked(self.settings.state_dir / "data.lock", _LOCK_SECONDS, "the dataset")
+        with lock, open_store(self.settings) as store:
+            yield store
+
+    def _known_base(self) -> str | None:
+        return self._base.read_text(encoding="utf-8") if self._base.exists() else None
+
+    def _has_files(self) -> bool:
+        return any(path.is_file() for path in self.settings.data_dir.rglob("*"))
+
+    def _uncommitted(self) -> list[str]:
+        if git.worktree_of(self.root) is None:
+            return []
+        return git.uncommitted(self.root, [path for path in _COMMITTED if (self.root / path).exists()])
