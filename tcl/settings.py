@@ -57,10 +57,10 @@ class MeasureSettings:
     """Share of the candidate pool that is measured."""
     pool_size: int = _number(512, 1)
     """Candidates sampled from the design space of each task."""
-    repeats: int = _number(5, 1)
+    repeats: int = _number(15, 1)
     """Timed repeats of a candidate; its latency is their median."""
-    min_repeat_seconds: float = _number(0.01, 0)
-    """Shortest time of one repeat; short kernels run many times in it."""
+    candidate_seconds: float = _number(0.15, 0)
+    """Time for the repeats of one candidate; slow candidates get fewer repeats."""
     build_workers: int = _number(1, 1)
     """Build processes."""
     build_timeout: float = _number(30.0, 0)
@@ -96,6 +96,18 @@ class TuningSettings:
 
 
 @dataclass(frozen=True)
+class UpSettings:
+    """`[up]`: the budgets of `tcl up`, which together take ten minutes on two cores."""
+
+    measure_per_program: int = _number(16, 1)
+    """Measurements that each tensor program of the model should have."""
+    measure_seconds: float = _number(150.0, 1)
+    """Time for measuring."""
+    distill_seconds: float = _number(150.0, 1)
+    """Time for training a cost model."""
+
+
+@dataclass(frozen=True)
 class VerifySettings:
     """`[verify]`: how far a package may be from onnxruntime, as ``|a - b| <= tolerance * (1 + |b|)``."""
 
@@ -121,6 +133,7 @@ class Settings:
     measure: MeasureSettings = MeasureSettings()
     learning: LearningSettings = LearningSettings()
     tuning: TuningSettings = TuningSettings()
+    up: UpSettings = UpSettings()
     verify: VerifySettings = VerifySettings()
 
     @property

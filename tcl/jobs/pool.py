@@ -51,7 +51,9 @@ class Pool:
         numbers, start = [], 0
         for population in self.populations:
             genes = wanted.get(population.sketch, set())
-            numbers += [start + row for row in range(len(population)) if population.genes[row].tobytes() in genes]
+            numbers += [
+                start + row for row in range(len(population)) if population.genes[row].tobytes() in genes
+            ]
             start += len(population)
         return numbers
 
