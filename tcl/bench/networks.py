@@ -123,6 +123,7 @@ def _initialise(module: Any) -> None:
         elif isinstance(layer, nn.BatchNorm2d):
             nn.init.uniform_(layer.weight, 0.7, 1.1)
             nn.init.normal_(layer.bias, std=0.1)
+            assert layer.running_mean is not None and layer.running_var is not None
             nn.init.normal_(layer.running_mean, std=0.1)
             nn.init.uniform_(layer.running_var, 0.8, 1.2)
 

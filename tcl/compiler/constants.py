@@ -13,10 +13,8 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 _Fold = Callable[[Any, list[Any]], np.ndarray]
 
 
-def _axis(value: Any) -> Any:
-    if value is None:
-        return None
-    return tuple(int(axis) for axis in value)
+def _axes(value: Any) -> Any:
+    return None if value is None else tuple(int(axis) for axis in value)
 
 
 # Operators whose numpy form is exact, or rounds as TVM's does; their arguments are arrays and shapes
@@ -24,11 +22,11 @@ def _axis(value: Any) -> Any:
 _FOLDS: dict[str, _Fold] = {
     "relax.reshape": lambda call, a: np.reshape(a[0], a[1]),
     "relax.broadcast_to": lambda call, a: np.broadcast_to(a[0], a[1]),
-    "relax.permute_dims": lambda call, a: np.transpose(a[0], _axis(call.attrs.axes)),
-    "relax.expand_dims": lambda call, a: np.expand_dims(a[0], _axis(call.attrs.axis)),
-    "relax.squeeze": lambda call, a: np.squeeze(a[0], _axis(call.attrs.axis)),
+    "relax.permute_dims": lambda call, a: np.transpose(a[0], _axes(call.attrs.axes)),
+    "relax.expand_dims": lambda call, a: np.expand_dims(a[0], _axes(call.attrs.axis)),
+    "relax.squeeze": lambda call, a: np.squeeze(a[0], _axes(call.attrs.axis)),
     "relax.astype": lambda call, a: a[0].astype(str(call.attrs.dtype)),
-    "relax.where": lambda call, a: np.where(*a),
+    "relax.where": lambda call, a: np.where(a[0], a[1], a[2]),
     "relax.add": lambda call, a: np.add(*a),
     "relax.subtract": lambda call, a: np.subtract(*a),
     "relax.multiply": lambda call, a: np.multiply(*a),

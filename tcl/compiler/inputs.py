@@ -10,7 +10,7 @@ import numpy as np
 
 from tcl.compiler.tensors import TensorSpec
 
-_DEFAULT_HIGH = 64
+_DEFAULT_HIGH = 256
 # Operators whose result holds the same values as their first input.
 _PASSING = frozenset(
     {
@@ -72,10 +72,10 @@ def read_inputs(path: Path, specs: Sequence[TensorSpec]) -> dict[str, np.ndarray
 
 
 def integer_bound(graph: Any, name: str) -> int | None:
-    """Return the value below which an integer input must stay, as far as the graph tells.
+    """Return the extent that an integer input indexes, or None where it indexes nothing.
 
-    Followed through casts and reshapes to a Gather (extent of the gathered axis), a OneHot (its depth) or an
-    Equal with constants (their largest value and one).
+    Followed through casts and reshapes to the gathered axis of a Gather: a token id has to be smaller than
+    the vocabulary.
 
     Parameters
     ----------
@@ -84,32 +84,18 @@ def integer_bound(graph: Any, name: str) -> int | None:
     name
         The input's name in `graph`.
     """
-    from onnx import numpy_helper
-
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    shapes = {value.name: value.type.tensor_type.shape.dim for value in (*graph.value_info, *graph.input)}
-    bounds = []
-    names = {name}
+    extents = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    for value in (*graph.value_info, *graph.input):
+        extents[value.name] = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+    bounds, names = [], {name}
     for node in graph.node:
         taken = [position for position, value in enumerate(node.input) if value in names]
-        if not taken:
-            continue
-        if node.op_type in ("Gather", "GatherElements") and taken == [1]:
-            axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
-            data = node.input[0]
-            if data in constants:
-                bounds.append(constants[data].dims[axis])
-            elif shapes.get(data):
-                bounds.append(shapes[data][axis].dim_value)
-        elif node.op_type == "OneHot" and taken == [0] and node.input[1] in constants:
-            bounds.append(int(numpy_helper.to_array(constants[node.input[1]]).max()))
-        elif node.op_type == "Equal":
-            others = [constants[value] for value in node.input if value in constants]
-            bounds += [int(numpy_helper.to_array(other).max()) + 1 for other in others]
-        elif node.op_type in _PASSING and 0 in taken:
+        if node.op_type in ("Gather", "GatherElements") and taken == [1] and extents.get(node.input[0]):
+            axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+            bounds.append(extents[node.input[0]][axis])
+        elif node.op_type in _PASSING and taken:
             names.update(node.output)
-    usable = [bound for bound in bounds if bound > 0]
-    return min(usable) if usable else None
+    return min((bound for bound in bounds if bound > 0), default=None)
 
 
 def _draw(spec: TensorSpec, rng: np.random.Generator, scale: float) -> np.ndarray:

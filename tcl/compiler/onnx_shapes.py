@@ -168,7 +168,8 @@ def _refuse_extents(path: Path, extents: Iterable[tuple[str, int]]) -> None:
 
 
 def _open_dimensions(values: Sequence[Any]) -> str:
-    listing, flags, symbols = [], [], {}
+    listing, flags = [], []
+    symbols: dict[str, None] = {}
     for value in values:
         dims = [
             str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?"

@@ -68,11 +68,15 @@ def simplify(path: Path, model: Any) -> Any:
             key = "session.optimized_model_external_initializers_file_name"
             options.add_session_config_entry(key, "simple.data")
         try:
-            onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
+            session = onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime raises a dozen classes of its own
             reason = first_line(error).replace(str(source), path.name).split(" : ", 2)[-1].strip()
             raise BadInput(f"{path}: onnxruntime cannot load the model: {reason}") from None
         simple = onnx.load_model(str(target))
+    for output, inferred in zip(simple.graph.output, session.get_outputs(), strict=True):
+        extents = [extent if isinstance(extent, int) else None for extent in inferred.shape]
+        elem_type = output.type.tensor_type.elem_type
+        output.CopyFrom(onnx.helper.make_tensor_value_info(output.name, elem_type, extents))
     _chain_sums(simple.graph)
     return simple
 

@@ -24,8 +24,8 @@ class TensorSpec:
     dtype
         NumPy's name of the element type, e.g. ``float32``.
     high
-        Of integer inputs such as token ids: the value below which they must stay; None where nothing is
-        known.
+        Of integer inputs that index a table, such as token ids: the table's extent. Values from ``-high`` to
+        ``high - 1`` are valid; the compiled program does not check them.
     """
 
     name: str
@@ -60,7 +60,8 @@ def check_feed(specs: Sequence[TensorSpec], feed: Mapping[str, Any]) -> list[np.
     Raises
     ------
     BadInput
-        When an input is missing, unknown, or of another shape or dtype. Nothing is cast or broadcast.
+        When an input is missing, unknown, of another shape or dtype, or indexes beyond a table. Nothing is
+        cast or broadcast.
     """
     names = [spec.name for spec in specs]
     listing = ", ".join(str(spec) for spec in specs) or "none"
@@ -76,6 +77,15 @@ def check_feed(specs: Sequence[TensorSpec], feed: Mapping[str, Any]) -> list[np.
             raise BadInput(f"the input {spec.name!r} must have dtype {spec.dtype}, not {array.dtype}")
         if array.shape != spec.shape:
             raise BadInput(f"the input {spec.name!r} must have shape {spec.shape}, not {array.shape}")
+        if (
+            spec.high is not None
+            and array.size
+            and not (-spec.high <= array.min() and array.max() < spec.high)
+        ):
+            raise BadInput(
+                f"the input {spec.name!r} holds {array.min()} to {array.max()}, but it indexes {spec.high}"
+                f" entries; its values must lie in [-{spec.high}, {spec.high - 1}]"
+            )
         # ascontiguousarray would turn a scalar into a vector of one.
         arrays.append(np.require(array, requirements="C"))
     return arrays

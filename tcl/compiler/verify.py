@@ -30,6 +30,7 @@ integers, which come from rounding floats: one step. All other dtypes must be eq
 """
 _TIMEOUT_SECONDS = 1800.0
 _BROKEN = "nan"
+_TINY = 1e-38
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def difference(expected: np.ndarray, actual: np.ndarray) -> tuple[float, float]:
         return np.inf, np.inf
     absolute = float(np.abs(left - right, where=finite, out=np.zeros_like(left)).max())
     scale = float(np.abs(left, where=finite, out=np.zeros_like(left)).max())
-    return absolute, absolute / max(scale, np.finfo(np.float32).tiny) if absolute else 0.0
+    return absolute, absolute / max(scale, _TINY) if absolute else 0.0
 
 
 def _same_places(expected: dict[str, np.ndarray], actual: dict[str, np.ndarray]) -> bool:
