@@ -1,7 +1,7 @@
 """Ansor (auto_scheduler) steps as step sequences.
 
-A step is ``[code, stage, ...]``. Stages are numbered at the moment of the step: cache and rfactor steps insert
-a stage and move those behind it up. The layouts are those of TVM's ``transform_step.cc``; the iterator
+A step is ``[code, stage, ...]``. Stages are numbered at the moment of the step: cache and rfactor steps
+insert a stage and move those behind it up. The layouts are those of TVM's ``transform_step.cc``; the iterator
 annotations those of its ``loop_state.h``.
 """
 

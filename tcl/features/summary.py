@@ -118,8 +118,8 @@ def _schedule_row(
     inner_reduce = reduce[-1] + zero if reduce else zero
     row[8] = register / 5
     row[9] = (register + inner_reduce) / 5
-    # What shares a cache or shared memory: all but the outermost spatial level, and on GPUs what the innermost
-    # reduction loops outside it leave.
+    # What shares a cache or shared memory: all but the outermost spatial level, and on GPUs what the
+    # outermost reduction loops leave.
     shared = (3, len(reduce)) if len(spatial) <= 4 else (4, max(len(reduce) - 1, 1))
     slot = 10
     for keep_spatial, keep_reduce in ((1, 1), (2, 1), shared):

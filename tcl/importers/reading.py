@@ -1,0 +1,65 @@
+"""Lines of log files, plain or compressed, without ever holding a whole file."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from tcl.errors import BadInput
+
+LONGEST_LINE = 64 << 20
+"""A longer line is no record, but would fill the memory."""
+
+SUFFIXES = (".gz", ".xz", ".zst")
+
+
+def plain_name(path: Path) -> str:
+    """The file's name without the suffix of its compression."""
+    return path.stem if path.suffix in SUFFIXES else path.name
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file with their numbers, from 1; blank lines are left out.
+
+    A line longer than LONGEST_LINE comes back as its beginning only. Compression is recognised by content.
+
+    Raises
+    ------
+    BadInput
+        When the file cannot be read or its compressed content is damaged.
+    """
+    import zstandard
+
+    try:
+        with path.open("rb") as raw, _decompress(raw) as stream:
+            number = 0
+            while line := stream.readline(LONGEST_LINE):
+                number += 1
+                rest = line
+                while len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):
+                    rest = stream.readline(LONGEST_LINE)
+                if line.strip():
+                    yield number, line
+    except (OSError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError) as error:
+        raise BadInput(f"{path} cannot be read to its end: {error or type(error).__name__}") from error
+
+
+def _decompress(raw: IO[bytes]) -> IO[bytes]:
+    import io
+
+    import zstandard
+
+    magic = raw.read(6)
+    raw.seek(0)
+    if magic.startswith(b"\x1f\x8b"):
+        return gzip.open(raw, "rb")  # type: ignore[return-value]
+    if magic.startswith(b"\xfd7zXZ\x00"):
+        return lzma.open(raw, "rb")  # type: ignore[return-value]
+    if magic.startswith(b"\x28\xb5\x2f\xfd"):
+        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        return io.BufferedReader(reader, 1 << 20)  # type: ignore[arg-type]
+    return raw

@@ -1,0 +1,178 @@
+"""How records and workloads lie in Parquet files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tcl.errors import BadInput
+from tcl.features.workload import WorkloadSummary
+from tcl.records.record import MeasureRecord, Workload
+from tcl.records.traces import TraceParts, join_trace, split_trace
+
+ROWS_PER_GROUP = 20_000
+_SHARED = pa.dictionary(pa.int32(), pa.string())
+
+RECORD_SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("workload", _SHARED),
+        ("skeleton", _SHARED),
+        ("decisions", pa.string()),
+        ("tail", _SHARED),
+        ("tail_numbers", pa.string()),
+        ("run_seconds", pa.list_(pa.float64())),
+        ("reference_seconds", pa.float64()),
+        ("error", _SHARED),
+        ("timestamp", pa.float64()),
+        ("tvm_version", _SHARED),
+        ("feature_version", pa.int16()),
+        ("origin", _SHARED),
+    ]
+)
+WORKLOAD_SCHEMA = pa.schema([(name, pa.string()) for name in ("key", "source", "name", "program", "summary")])
+
+
+class RecordFile:
+    """Writes one file of records, a row group at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._stream: IO[bytes] = path.open("wb")
+        self._writer = pq.ParquetWriter(
+            self._stream,
+            RECORD_SCHEMA,
+            compression="zstd",
+            compression_level=9,
+            dictionary_pagesize_limit=8 << 20,
+        )
+
+    def write(self, table: pa.Table) -> None:
+        self._writer.write_table(table.unify_dictionaries(), row_group_size=ROWS_PER_GROUP)
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._stream.tell()
+
+    def close(self) -> None:
+        self._writer.close()
+        self._stream.close()
+
+
+def record_table(records: Sequence[MeasureRecord], ids: Sequence[int]) -> pa.Table:
+    """Records as a table of RECORD_SCHEMA; `ids` are their content ids."""
+    parts = [split_trace(record.trace) for record in records]
+    columns: dict[str, list[Any]] = {
+        "id": list(ids),
+        "skeleton": [part.skeleton for part in parts],
+        "decisions": [part.decisions for part in parts],
+        "tail": [part.tail for part in parts],
+        "tail_numbers": [part.tail_numbers for part in parts],
+    }
+    arrays = []
+    for field in RECORD_SCHEMA:
+        values = columns.get(field.name)
+        if values is None:
+            values = [getattr(record, field.name) for record in records]
+        if field.type == _SHARED:
+            arrays.append(pa.array(values, pa.string()).dictionary_encode())
+        else:
+            arrays.append(pa.array(values, field.type))
+    return pa.Table.from_arrays(arrays, schema=RECORD_SCHEMA)
+
+
+def table_records(device: str, batch: pa.RecordBatch) -> Iterator[MeasureRecord]:
+    """The records of a batch of RECORD_SCHEMA."""
+    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+    for row in range(batch.num_rows):
+        trace = join_trace(
+            TraceParts(*(columns[name][row] for name in ("skeleton", "decisions", "tail", "tail_numbers")))
+        )
+        yield MeasureRecord(
+            device=device,
+            workload=columns["workload"][row],
+            trace=trace,
+            run_seconds=tuple(columns["run_seconds"][row]),
+            reference_seconds=columns["reference_seconds"][row],
+            error=columns["error"][row],
+            timestamp=columns["timestamp"][row],
+            tvm_version=columns["tvm_version"][row],
+            feature_version=columns["feature_version"][row],
+            origin=columns["origin"][row],
+        )
+
+
+@contextlib.contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turns what Parquet says of a damaged file into BadInput naming the file."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, KeyError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise BadInput(f"{path} is not a readable Parquet file of records ({reason}); restore it") from error
+
+
+def read_batches(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Batches of a file of records, at most ROWS_PER_GROUP rows each.
+
+    Raises
+    ------
+    BadInput
+        When the file is damaged.
+    """
+    with readable(path), pq.ParquetFile(path) as source:
+        batches = source.iter_batches(ROWS_PER_GROUP, columns=columns and list(columns))
+        while True:
+            batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+
+def write_workloads(path: Path, workloads: Iterable[Workload]) -> None:
+    """Writes workloads to a new file."""
+    rows = [
+        {
+            "key": workload.key,
+            "source": workload.source,
+            "name": workload.name,
+            "program": workload.program,
+            "summary": json.dumps(workload.summary.to_json()),
+        }
+        for workload in workloads
+    ]
+    table = pa.Table.from_pylist(rows, schema=WORKLOAD_SCHEMA)
+    pq.write_table(table, path, compression="zstd", compression_level=15)
+
+
+def read_workloads(path: Path) -> dict[str, Workload]:
+    """The workloads of a file by key; none when there is no file.
+
+    Raises
+    ------
+    BadInput
+        When the file is damaged.
+    """
+    if not path.exists():
+        return {}
+    with readable(path):
+        rows = pq.read_table(path, schema=WORKLOAD_SCHEMA).to_pylist()
+        return {
+            row["key"]: Workload(
+                row["key"],
+                row["source"],
+                row["name"],
+                row["program"],
+                WorkloadSummary.from_json(json.loads(row["summary"])),
+            )
+            for row in rows
+        }
