@@ -57,10 +57,11 @@ def registry_lock(settings: Settings) -> contextlib.AbstractContextManager[None]
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn MLflow's errors in the block into one sentence about `what`."""
+    """Turn the errors of MLflow and of its database in the block into one sentence about `what`."""
     from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
-    except MlflowException as error:
+    except (MlflowException, SQLAlchemyError) as error:
         raise WorkFailed(f"{what} failed: {str(error).splitlines()[0]}") from error
