@@ -1,0 +1,256 @@
+"""Training of a cost model: groups of one task each, early stopping on held-out tasks, resumable after each epoch."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tcl.costmodel.checkpoint import TrainingState
+from tcl.costmodel.losses import ranking_loss
+from tcl.costmodel.metrics import mean_ratio, top_ks
+from tcl.costmodel.network import CostModel, Inputs
+from tcl.costmodel.splits import split_tasks
+from tcl.errors import WorkFailed
+
+if TYPE_CHECKING:
+    from tcl.features.dataset import LabelledDataset
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """How a model is trained.
+
+    Attributes
+    ----------
+    epochs
+        Most epochs.
+    seed
+        Seed of the batches, the bootstrap of the heads and the split.
+    learning_rate, weight_decay
+        Of AdamW; the rate rises over the first twentieth and then follows a cosine to zero.
+    group, groups
+        Candidates in a group (all of one task), and groups in a step.
+    bootstrap
+        Share of the candidates that each head learns from; the rest differs from head to head.
+    held_out
+        Share of the workloads that early stopping looks at, where no validation data is given.
+    patience
+        Epochs without improvement before training stops.
+    seconds
+        Wall-clock budget; the learning rate reaches zero there. With it, a run depends on the machine's speed.
+    """
+
+    epochs: int = 50
+    seed: int = 0
+    learning_rate: float = 2e-3
+    weight_decay: float = 1e-2
+    group: int = 32
+    groups: int = 16
+    bootstrap: float = 0.8
+    held_out: float = 0.15
+    patience: int = 20
+    seconds: float | None = None
+
+
+@dataclass
+class TrainReport:
+    """What a training did: a dictionary for each epoch (epoch, loss, seconds, top1, top5, ...) and the epoch kept."""
+
+    curve: list[dict[str, float]] = field(default_factory=list)
+    best_epoch: int = -1
+    seconds: float = 0.0
+
+
+@dataclass
+class Groups:
+    """One step's candidates: g groups of up to m candidates, each group of one task.
+
+    `rows` int64[g, m] index the dataset, `mask` bool[g, m] tells candidates from filling, `relevance` float[g, m] is the
+    task's best latency over the candidate's (0 for failures), and `inputs` hold the g * m candidates row by row.
+    """
+
+    rows: Tensor
+    mask: Tensor
+    relevance: Tensor
+    inputs: Inputs
+
+
+Objective = Callable[[CostModel, Groups], Tensor]
+"""A loss to minimise over one step's groups."""
+
+
+def relevance(dataset: LabelledDataset) -> np.ndarray:
+    """Best latency of each candidate's task over the candidate's own: float32[n] in [0, 1], 0 for failures."""
+    best = np.full(len(dataset.keys), np.inf)
+    np.minimum.at(best, dataset.task, dataset.seconds)
+    failed = ~np.isfinite(dataset.seconds)
+    return np.where(failed, 0.0, best[dataset.task] / np.where(failed, 1.0, dataset.seconds)).astype(
+        np.float32
+    )
+
+
+def ranking_objective(rows: int, heads: int, options: TrainOptions) -> Objective:
+    """The ranking loss of every head, each on its own random share of the dataset's `rows`."""
+    generator = torch.Generator().manual_seed(options.seed)
+    kept = torch.rand(rows, heads, generator=generator) < options.bootstrap
+
+    def objective(model: CostModel, groups: Groups) -> Tensor:
+        g, m = groups.rows.shape
+        scores = model(groups.inputs).view(g, m, heads)
+        mask = groups.mask.unsqueeze(-1) & kept.to(groups.mask.device)[groups.rows]
+        by_head = (t.movedim(-1, 0).reshape(heads * g, m) for t in (scores, mask))
+        return ranking_loss(next(by_head), groups.relevance.repeat(heads, 1), next(by_head))
+
+    return objective
+
+
+def train(
+    model: CostModel,
+    dataset: LabelledDataset,
+    options: TrainOptions,
+    progress: Callable[[dict[str, float]], None] | None = None,
+    *,
+    validation: LabelledDataset | None = None,
+    objective: Objective | None = None,
+    state_dir: Path | None = None,
+) -> TrainReport:
+    """Train `model` in place and leave it with the weights of its best epoch on the held-out tasks.
+
+    Parameters
+    ----------
+    model
+        The model to train; parameters that need no gradient stay as they are.
+    dataset
+        Measured candidates.
+    options
+        How to train.
+    progress
+        Called after each epoch with its entry of the learning curve.
+    validation
+        Held-out tasks; None: `options.held_out` of the dataset's workloads are taken out of it.
+    objective
+        The loss; None: the ranking loss.
+    state_dir
+        Where the state is kept after each epoch. A run that finds the state of the same options there goes on from it;
+        the folder's state is deleted at the end.
+
+    Raises
+    ------
+    BadInput
+        When the dataset has fewer than two workloads and no validation is given, or a validation task has no success.
+    WorkFailed
+        When the loss stops being finite.
+    """
+    if validation is None:
+        dataset, validation = split_tasks(dataset, options.held_out, options.seed)
+    objective = objective or ranking_objective(len(dataset.batch), model.config.heads, options)
+    optimizer = _optimizer(model, options)
+    report = TrainReport()
+    state = TrainingState(state_dir, asdict(options)) if state_dir else None
+    best = state.restore(model, optimizer, report) if state else None
+    labels = relevance(dataset)
+    before = report.seconds
+    started = time.monotonic()
+    for epoch in range(len(report.curve), options.epochs):
+        model.train()
+        losses = []
+        steps = list(_epoch(dataset, options, epoch))
+        for i, (rows, mask) in enumerate(steps):
+            elapsed = before + time.monotonic() - started
+            _set_rate(optimizer, options, (epoch + i / len(steps)) / options.epochs, elapsed)
+            loss = objective(model, _groups(dataset, labels, rows, mask, model))
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            losses.append(loss.item())
+        if not losses or not math.isfinite(losses[-1]):
+            raise WorkFailed(
+                f"training diverged in epoch {epoch + 1}: the loss is {losses[-1:] or 'of no group'}"
+            )
+        report.seconds = before + time.monotonic() - started
+        entry = {"epoch": epoch, "loss": float(np.mean(losses)), "seconds": report.seconds}
+        scores = model.score(validation.batch)[0]
+        entry |= {**top_ks(validation, scores), "quality": quality(validation, scores)}
+        report.curve.append(entry)
+        if best is None or entry["quality"] > report.curve[report.best_epoch]["quality"]:
+            report.best_epoch = epoch
+            best = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        if progress:
+            progress(entry)
+        if state:
+            state.save(model, optimizer, report, best)
+        over = options.seconds is not None and report.seconds >= options.seconds
+        if over or epoch - report.best_epoch >= options.patience:
+            break
+    if best is not None:
+        model.load_state_dict(best)
+    if state:
+        state.clear()
+    return report
+
+
+def quality(dataset: LabelledDataset, scores: np.ndarray) -> float:
+    """What early stopping maximises: `mean_ratio` of the first and of the first five, which few tasks do not upset."""
+    return (mean_ratio(dataset, scores, 1) + mean_ratio(dataset, scores, 5)) / 2
+
+
+def _optimizer(model: CostModel, options: TrainOptions) -> torch.optim.AdamW:
+    """AdamW; weight decay for matrices only, and not for the decay rates of the state (``A_log``), as in ``mamba_ssm``."""
+    decayed, plain = [], []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            (decayed if parameter.ndim >= 2 and not name.endswith("A_log") else plain).append(parameter)
+    groups = [
+        {"params": decayed, "weight_decay": options.weight_decay},
+        {"params": plain, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=options.learning_rate, foreach=True)
+
+
+def _set_rate(optimizer: torch.optim.Optimizer, options: TrainOptions, done: float, elapsed: float) -> None:
+    if options.seconds is not None:
+        done = max(done, elapsed / options.seconds)
+    done = min(done, 1.0)
+    rate = options.learning_rate * min(1.0, 20 * done + 0.01) * 0.5 * (1 + math.cos(math.pi * done))
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def _epoch(
+    dataset: LabelledDataset, options: TrainOptions, epoch: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Each row once, in groups of one task: (rows int64[g, m], mask bool[g, m]) a step, in an order the seed fixes."""
+    rng = np.random.default_rng((options.seed, epoch))
+    shuffled = rng.permutation(len(dataset.task))
+    shuffled = shuffled[np.argsort(dataset.task[shuffled], kind="stable")]
+    counts = np.bincount(dataset.task, minlength=len(dataset.keys))
+    groups = []
+    for task in np.split(shuffled, np.cumsum(counts)[:-1]):
+        groups += [
+            part for part in np.array_split(task, max(1, round(len(task) / options.group))) if len(part) > 1
+        ]
+    rng.shuffle(groups)
+    for start in range(0, len(groups), options.groups):
+        chosen = groups[start : start + options.groups]
+        rows = np.zeros((len(chosen), max(map(len, chosen))), np.int64)
+        mask = np.zeros(rows.shape, bool)
+        for i, part in enumerate(chosen):
+            rows[i, : len(part)], mask[i, : len(part)] = part, True
+        yield rows, mask
+
+
+def _groups(
+    dataset: LabelledDataset, labels: np.ndarray, rows: np.ndarray, mask: np.ndarray, model: CostModel
+) -> Groups:
+    where = next(model.parameters()).device
+    tensors = (torch.from_numpy(array).to(where) for array in (rows, mask, labels[rows] * mask))
+    return Groups(*tensors, Inputs.of(dataset.batch.take(rows.ravel()), where))
