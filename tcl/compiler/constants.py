@@ -10,6 +10,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from tcl.compiler.layout import transform_layout
+
 _Fold = Callable[[Any, list[Any]], np.ndarray]
 
 
@@ -26,12 +28,13 @@ _FOLDS: dict[str, _Fold] = {
     "relax.expand_dims": lambda call, a: np.expand_dims(a[0], _axes(call.attrs.axis)),
     "relax.squeeze": lambda call, a: np.squeeze(a[0], _axes(call.attrs.axis)),
     "relax.astype": lambda call, a: a[0].astype(str(call.attrs.dtype)),
-    "relax.where": lambda call, a: np.where(a[0], a[1], a[2]),
+    "relax.where": lambda call, a: np.asarray(np.where(a[0], a[1], a[2])),
     "relax.add": lambda call, a: np.add(*a),
     "relax.subtract": lambda call, a: np.subtract(*a),
     "relax.multiply": lambda call, a: np.multiply(*a),
     "relax.negative": lambda call, a: np.negative(*a),
     "relax.sqrt": lambda call, a: np.sqrt(*a),
+    "relax.layout_transform": lambda call, a: transform_layout(a[0], call.attrs.index_map),
 }
 # Integer division rounds differently in numpy.
 _FLOAT_FOLDS: dict[str, _Fold] = {

@@ -1,17 +1,18 @@
 """Blocked convolution layouts: NCHW[c]c feature maps with weights packed at compile time.
 
-A convolution vectorises best along its output channels when a block of them lies contiguous in memory. This pass gives
-every convolution whose channels divide into blocks the layouts ``NCHW{i}c`` (data), ``OIHW{i}i{o}o`` (weights) and
-``NCHW{o}c`` (result); TVM's ConvertLayout moves the layout through the neighbouring operators, so that transforms between
-blocked operators cancel. Convolutions that cannot be blocked keep NCHW.
+A convolution vectorises best along its output channels when a block of them lies contiguous in memory. This pass
+gives every convolution whose channels divide into blocks the layouts ``NCHW{i}c`` (data), ``OIHW{i}i{o}o`` (weights)
+and ``NCHW{o}c`` (result); TVM's ConvertLayout moves the layout through the neighbouring operators, so that transforms
+between blocked operators cancel. Convolutions that cannot be blocked keep NCHW.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tvm
-from tvm import relax, te, topi, tirx
+from tvm import relax, te, tirx, topi
 
 MIN_BLOCK = 4
 
@@ -80,7 +81,8 @@ def conv2d_blocked(
     data
         ``[n, in_chunk, height, width, in_block]``.
     kernel
-        ``[out_chunk, group_in_chunk, kernel_h, kernel_w, in_block, out_block]``; depthwise: ``[chunk, 1, h, w, 1, block]``.
+        ``[out_chunk, group_in_chunk, kernel_h, kernel_w, in_block, out_block]``; depthwise:
+        ``[chunk, 1, h, w, 1, block]``.
     strides, padding, dilation, groups
         As in ONNX; `padding` is top, left, bottom, right.
 
@@ -144,3 +146,29 @@ def legalize_conv2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr
         groups,
         primfunc_name_hint="depthwise_conv2d_NCHWc" if depthwise else "conv2d_NCHWc",
     )
+
+
+def transform_layout(array: np.ndarray, index_map: tirx.IndexMap) -> np.ndarray:
+    """Apply a layout's index map, whose results are ``i``, ``i // c`` or ``i % c``: a reshape and a transposition."""
+    blocks = {
+        index.a.name: int(index.b)
+        for index in index_map.final_indices
+        if isinstance(index, tirx.FloorMod | tirx.FloorDiv)
+    }
+    shape: list[int] = []
+    axis_of: dict[tuple[str, type], int] = {}
+    for variable, extent in zip(index_map.initial_indices, array.shape, strict=True):
+        block = blocks.get(variable.name)
+        parts = (
+            [(tirx.Var, extent)]
+            if block is None
+            else [(tirx.FloorDiv, extent // block), (tirx.FloorMod, block)]
+        )
+        for part, size in parts:
+            axis_of[variable.name, part] = len(shape)
+            shape.append(size)
+    order = [
+        axis_of[(index if isinstance(index, tirx.Var) else index.a).name, type(index)]
+        for index in index_map.final_indices
+    ]
+    return array.reshape(shape).transpose(order)

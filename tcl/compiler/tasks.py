@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,12 @@ from tvm import relax, tirx
 from tvm.s_tir import Schedule, Trace
 from tvm.s_tir import meta_schedule as ms
 
+from tcl.compiler.traces import plain_json, tuning_context
 from tcl.features.workload import WorkloadSummary
 from tcl.records.record import Workload
 from tcl.search.space import DesignSpace
 
-_LOCATION_REPLAYS = 24
+_LOCATION_REPLAYS = 6
 _REDUCTION = 2  # tirx.IterVar.CommReduce
 
 
@@ -90,12 +91,9 @@ def program_of(workload: Workload) -> tvm.IRModule:
     return ms.database.Workload.from_json(json.loads(workload.program)).mod
 
 
-def design_space(task: TuningTask, target: tvm.target.Target, seed: int = 1) -> DesignSpace:
+def design_space(task: TuningTask, target: tvm.target.Target) -> DesignSpace:
     """Generate a task's sketches with MetaSchedule's rules for the target."""
-    context = ms.TuneContext(
-        task.mod, target=target, space_generator="post-order-apply", num_threads=1, rand_state=seed
-    )
-    sketches = context.generate_design_space()
+    sketches = tuning_context(task.mod, target).generate_design_space()
     traces = [plain_json(sketch.trace.as_json()) for sketch in sketches]
     locations = [
         _compute_locations(task.mod, sketch.trace, trace)
@@ -113,7 +111,7 @@ def _compute_locations(mod: tvm.IRModule, trace: Trace, parsed: Any) -> dict[int
         schedule = Schedule(mod, seed=replay + 1, error_render_level="none")
         try:
             free.apply_to_schedule(schedule, remove_postproc=True)
-        except Exception:  # noqa: BLE001 - TVM raises its own classes; an impossible combination teaches nothing
+        except Exception:  # TVM raises its own classes; an impossible combination teaches nothing
             continue
         for index, decision in plain_json(schedule.trace.as_json())[1]:
             if index in found:
@@ -198,20 +196,3 @@ def _count_calls(mod: tvm.IRModule) -> dict[str, int]:
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(function, visit)
     return counts
-
-
-def plain_json(value: Any) -> Any:
-    """Turn TVM's JSON-like objects (as of ``as_json``) into plain Python values."""
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, tirx.IntImm | tirx.FloatImm):
-        return value.value
-    if isinstance(value, tvm.ir.StringImm):
-        return str(value.value)
-    if isinstance(value, Mapping):
-        return {str(key): plain_json(item) for key, item in value.items()}
-    if isinstance(value, Sequence):
-        return [plain_json(item) for item in value]
-    raise TypeError(f"TVM put a {type(value).__name__} where JSON was expected")

@@ -1,8 +1,8 @@
 """A task's design space: its sketches and the decisions left open in them.
 
-TVM's space generator turns a program into a few sketches (traces without post-processing); candidates of one sketch differ
-only in the decisions of its sampling instructions. The space keeps those decisions as integer arrays, so that drawing,
-mutating and scoring thousands of candidates costs milliseconds. Validity is only checked where a candidate is built.
+TVM's space generator turns a program into a few sketches (traces without post-processing); candidates of one sketch
+differ only in the decisions of its sampling instructions. The space keeps those decisions as integer arrays, so that
+drawing, mutating and scoring thousands of candidates costs milliseconds. Validity is only checked where one is built.
 """
 
 from __future__ import annotations
@@ -191,11 +191,12 @@ def _parse_sketch(trace: Any, locations: Mapping[int, Sequence[int]]) -> Sketch:
 def _draw(sketch: Sketch, count: int, rng: np.random.Generator) -> np.ndarray:
     """Up to `count` distinct rows of genes."""
     sizes = np.array([len(c.options) for c in sketch.choices], dtype=np.int64)
+    if not len(sizes):
+        return np.zeros((min(count, 1), 0), dtype=np.int32)
     if sketch.size <= 4 * count:  # small: enumerate
         total = int(sketch.size)
         flat = rng.permutation(total)[:count]
-        genes = np.array(np.unravel_index(flat, sizes)).T if len(sizes) else np.zeros((min(1, count), 0))
-        return genes.astype(np.int32).reshape(-1, len(sizes))
+        return np.array(np.unravel_index(flat, sizes), dtype=np.int32).T
     genes = rng.integers(0, sizes, size=(2 * count, len(sizes)), dtype=np.int64).astype(np.int32)
     _, first = np.unique(genes, axis=0, return_index=True)
     return genes[np.sort(first)][:count]

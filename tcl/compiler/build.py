@@ -1,0 +1,65 @@
+"""From a lowered module and the chosen schedules to an executable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tvm
+from tvm import relax
+from tvm.relax.backend.cpu_generic.pipeline import dataflow_lower_passes, finalize_passes
+
+from tcl.compiler.traces import replay, tuning_context
+from tcl.errors import WorkFailed
+
+
+def apply_schedules(mod: tvm.IRModule, target: tvm.target.Target, traces: Mapping[str, str]) -> tvm.IRModule:
+    """Replace PrimFuncs by their scheduled form.
+
+    Parameters
+    ----------
+    mod
+        A lowered module.
+    target
+        Its target; gives the post-processing of traces that have none yet.
+    traces
+        PrimFunc name → trace as JSON text. PrimFuncs without one stay as they are.
+
+    Raises
+    ------
+    WorkFailed
+        When a trace does not apply to its program.
+    """
+    scheduled = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    for name, trace in traces.items():
+        variable = mod.get_global_var(name)
+        program = tvm.IRModule({"main": mod[variable].with_attr("global_symbol", "main")})
+        scheduled[variable] = schedule_program(program, target, trace)["main"].with_attr(
+            "global_symbol", name
+        )
+    return scheduled
+
+
+def schedule_program(program: tvm.IRModule, target: tvm.target.Target, trace: str) -> tvm.IRModule:
+    """Apply a trace to a one-function module, and the target's post-processing where the trace has none.
+
+    Raises
+    ------
+    WorkFailed
+        When the trace does not apply to the program.
+    """
+    try:
+        return replay(tuning_context(program, target), trace).mod
+    except Exception as error:
+        lines = str(error).strip().splitlines()
+        raise WorkFailed(
+            f"a schedule does not fit its program: {lines[-1] if lines else type(error).__name__}"
+        ) from error
+
+
+def build_executable(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
+    """Compile a lowered module, scheduled or not, to an executable of the Relax virtual machine."""
+    pipeline = tvm.transform.Sequential(
+        [*dataflow_lower_passes(target), *finalize_passes(target)]
+    )
+    with tvm.transform.PassContext(opt_level=3), target:
+        return relax.build(mod, target, relax_pipeline=pipeline)
