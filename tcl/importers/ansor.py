@@ -1,7 +1,7 @@
 """Records of TVM's auto_scheduler (Ansor, TenSet).
 
-A line is ``{"i": [[workload key, target, hardware parameters, ...], [[], steps]], "r": [seconds of each repeat,
-error number, total seconds, time stamp], "v": version}``.
+A line is ``{"i": [[workload key, target, hardware parameters, ...], [[], steps]], "r": [seconds of each
+repeat, error number, total seconds, time stamp], "v": version}``.
 """
 
 from __future__ import annotations

@@ -103,8 +103,8 @@ def import_logs(
             raise BadInput("the logs hold no line; name files of measure records")
         if report.broken > tolerate * report.lines:
             raise BadInput(
-                f"{report.broken} of {report.lines} lines are broken, more than {tolerate:.1%}, so nothing was"
-                f" imported; the first: {report.broken_lines[0]} (tolerate more if that is right)"
+                f"{report.broken} of {report.lines} lines are broken, more than {tolerate:.1%}, so nothing"
+                f" was imported; the first: {report.broken_lines[0]} (tolerate more if that is right)"
             )
     return report
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
 import lzma
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 from tcl.errors import BadInput
 
@@ -48,18 +48,16 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise BadInput(f"{path} cannot be read to its end: {error or type(error).__name__}") from error
 
 
-def _decompress(raw: IO[bytes]) -> IO[bytes]:
-    import io
-
+def _decompress(raw: io.BufferedReader) -> io.BufferedIOBase:
     import zstandard
 
     magic = raw.read(6)
     raw.seek(0)
     if magic.startswith(b"\x1f\x8b"):
-        return gzip.open(raw, "rb")  # type: ignore[return-value]
+        return gzip.GzipFile(fileobj=raw, mode="rb")
     if magic.startswith(b"\xfd7zXZ\x00"):
-        return lzma.open(raw, "rb")  # type: ignore[return-value]
+        return lzma.LZMAFile(raw, "rb")
     if magic.startswith(b"\x28\xb5\x2f\xfd"):
-        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-        return io.BufferedReader(reader, 1 << 20)  # type: ignore[arg-type]
+        frames = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        return io.BufferedReader(frames, 1 << 20)
     return raw

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tcl.errors import BadInput
@@ -88,10 +89,10 @@ def record_table(records: Sequence[MeasureRecord], ids: Sequence[int]) -> pa.Tab
     return pa.Table.from_arrays(arrays, schema=RECORD_SCHEMA)
 
 
-def table_records(device: str, batch: pa.RecordBatch) -> Iterator[MeasureRecord]:
-    """The records of a batch of RECORD_SCHEMA."""
-    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-    for row in range(batch.num_rows):
+def table_records(device: str, table: pa.Table) -> Iterator[MeasureRecord]:
+    """The records of a table of RECORD_SCHEMA."""
+    columns = {name: table.column(name).to_pylist() for name in table.schema.names}
+    for row in range(table.num_rows):
         trace = join_trace(
             TraceParts(*(columns[name][row] for name in ("skeleton", "decisions", "tail", "tail_numbers")))
         )
@@ -121,21 +122,26 @@ def readable(path: Path) -> Iterator[None]:
         raise BadInput(f"{path} is not a readable Parquet file of records ({reason}); restore it") from error
 
 
-def read_batches(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Batches of a file of records, at most ROWS_PER_GROUP rows each.
+def read_tables(
+    path: Path, columns: Sequence[str] | None = None, keys: Collection[str] | None = None
+) -> Iterator[pa.Table]:
+    """The row groups of a file of records, of `keys` only where given; groups without any are not read.
 
     Raises
     ------
     BadInput
         When the file is damaged.
     """
+    wanted = None if keys is None else pa.array(sorted(keys), pa.string())
     with readable(path), pq.ParquetFile(path) as source:
-        batches = source.iter_batches(ROWS_PER_GROUP, columns=columns and list(columns))
-        while True:
-            batch = next(batches, None)
-            if batch is None:
-                return
-            yield batch
+        for group in range(source.num_row_groups):
+            if wanted is None:
+                yield source.read_row_group(group, columns=columns and list(columns))
+                continue
+            workload = source.read_row_group(group, columns=["workload"]).column(0).cast(pa.string())
+            mask = pc.is_in(workload, wanted)
+            if pc.any(mask).as_py():
+                yield source.read_row_group(group, columns=columns and list(columns)).filter(mask)
 
 
 def write_workloads(path: Path, workloads: Iterable[Workload]) -> None:

@@ -41,9 +41,13 @@ class Workload:
 
     @classmethod
     def create(cls, source: str, name: str, program: str, summary: WorkloadSummary) -> Workload:
-        """A workload with its key."""
-        digest = hashlib.blake2b(f"{source}\0{program}".encode(), digest_size=16)
-        return cls(digest.hexdigest(), source, name, program, summary)
+        """A workload with its key.
+
+        A MetaSchedule program is identified by its structural hash alone: the names in it do not count.
+        """
+        identity = json.loads(program)[0] if source == "metaschedule" else program
+        digest = hashlib.sha256(f"{source}:{identity}".encode())
+        return cls(digest.hexdigest()[:16], source, name, program, summary)
 
     def to_json(self) -> dict[str, Any]:
         """The workload as a JSON object; `from_json` reads it back."""
@@ -123,6 +127,5 @@ class MeasureRecord:
         )
 
 
-def compact_json(value: Any) -> str:
-    """JSON without blanks, the form of every stored trace."""
-    return json.dumps(value, separators=(",", ":"))
+compact_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+"""JSON without blanks, the form of every stored trace."""

@@ -1,8 +1,8 @@
 """The measure records of all devices as a few Parquet files.
 
 ``workloads.parquet`` holds each workload once, ``<device>/records-NNN.parquet`` the records in the order in
-which they were appended. A file that is being written has another name until it is whole, so that readers need
-no lock.
+which they were appended. A file that is being written has another name until it is whole, so that readers
+need no lock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tcl.files import locked
 from tcl.records.parquet import (
     ROWS_PER_GROUP,
     RecordFile,
-    read_batches,
+    read_tables,
     read_workloads,
     record_table,
     table_records,
@@ -102,41 +102,36 @@ class RecordStore:
         """The workloads that a device has records of, by key."""
         known = read_workloads(self.workloads_path)
         seen: set[str] = set()
-        for batch in self.batches(device, ["workload"]):
-            seen.update(pc.unique(batch.column("workload")).to_pylist())
+        for table in self.tables(device, ["workload"]):
+            seen.update(pc.unique(table.column("workload")).to_pylist())
         return {key: workload for key, workload in known.items() if key in seen}
 
     def records(self, device: str, keys: Collection[str] | None = None) -> Iterator[MeasureRecord]:
         """Streams a device's records in the order of their appending; `keys` picks workloads."""
-        for batch in self.batches(device, keys=keys):
-            yield from table_records(device, batch)
+        for table in self.tables(device, keys=keys):
+            yield from table_records(device, table)
 
-    def batches(
+    def tables(
         self, device: str, columns: Sequence[str] | None = None, keys: Collection[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """The same as Arrow batches of `tcl.records.parquet.RECORD_SCHEMA`.
+    ) -> Iterator[pa.Table]:
+        """The same as Arrow tables of `tcl.records.parquet.RECORD_SCHEMA`, a bounded number of rows each.
 
         Raises
         ------
         BadInput
             When a file is damaged, naming it.
         """
-        wanted = None if keys is None else pa.array(sorted(keys), pa.string())
         for path in self.files(device):
-            for batch in read_batches(path, columns):
-                if wanted is not None:
-                    batch = batch.filter(pc.is_in(batch.column("workload").cast(pa.string()), wanted))
-                if batch.num_rows:
-                    yield batch
+            yield from read_tables(path, columns, keys)
 
     def status(self, device: str) -> DeviceStatus:
         """Counts of a device's records."""
         count = failures = 0
         workloads: set[str] = set()
-        for batch in self.batches(device, ["workload", "error"]):
-            count += batch.num_rows
-            failures += batch.num_rows - batch.column("error").null_count
-            workloads.update(pc.unique(batch.column("workload")).to_pylist())
+        for table in self.tables(device, ["workload", "error"]):
+            count += table.num_rows
+            failures += table.num_rows - table.column("error").null_count
+            workloads.update(pc.unique(table.column("workload")).to_pylist())
         files = self.files(device)
         size = sum(path.stat().st_size for path in files)
         return DeviceStatus(device, count, failures, len(workloads), len(files), size)
@@ -227,8 +222,8 @@ class DeviceWriter:
         self._number = int(last.stem.removeprefix("records-")) if last else -1
         if last is not None and last.stat().st_size < ROLL_BYTES:
             self._begin()
-            for batch in read_batches(last):
-                self._buffer(pa.Table.from_batches([batch]))
+            for table in read_tables(last):
+                self._buffer(table)
         else:
             self._number += 1
             self._begin()
@@ -263,5 +258,5 @@ class DeviceWriter:
 
 
 def _sorted_ids(path: Path) -> np.ndarray:
-    ids = [batch.column("id").to_numpy() for batch in read_batches(path, ["id"])]
+    ids = [table.column("id").to_numpy() for table in read_tables(path, ["id"])]
     return np.sort(np.concatenate(ids)) if ids else np.array([], np.int64)

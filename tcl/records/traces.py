@@ -15,7 +15,9 @@ HOLE = "#"
 
 _ENTER_POSTPROC = ',["EnterPostproc",[],[],[]]'
 _DECODER = json.JSONDecoder()
-_ANSOR_NUMBERS = re.compile(r'("SP",\d+,\d+,)(\d+),\[(\d+(?:,\d+)*)\]|(_max_step\$)(\d+)')
+_LONGEST = 15
+_ANSOR_NUMBERS = re.compile(rf'("SP",\d+,\d+,)(\d+),\[(\d+(?:,\d+){{0,{_LONGEST}}})\]|(_max_step\$)(\d+)')
+_HOLES = [f",[{','.join([HOLE] * (count + 1))}]" for count in range(_LONGEST + 1)]
 _TAIL_NUMBERS = re.compile(r"(?<=[\[,])\d+(?=[\],])")
 
 
@@ -80,17 +82,19 @@ def join_trace(parts: TraceParts) -> str:
 def _cut_ansor(trace: str) -> tuple[str, str]:
     if HOLE in trace:
         return trace, ""
+    # split gives the text before a number, then the groups: prefix, extent, lengths, or pragma, limit
+    pieces = _ANSOR_NUMBERS.split(trace)
+    skeleton = [pieces[0]]
     numbers: list[str] = []
-
-    def cut(match: re.Match[str]) -> str:
-        split, extent, lengths, pragma, limit = match.groups()
-        if pragma:
+    for at in range(1, len(pieces), 6):
+        prefix, extent, lengths, pragma, limit, after = pieces[at : at + 6]
+        if pragma is None:
+            numbers += (extent, lengths)
+            skeleton += (prefix, HOLE, _HOLES[lengths.count(",")], after)
+        else:
             numbers.append(limit)
-            return pragma + HOLE
-        numbers.extend((extent, lengths))
-        return f"{split}{HOLE},[{HOLE}{f',{HOLE}' * lengths.count(',')}]"
-
-    return _ANSOR_NUMBERS.sub(cut, trace), ",".join(numbers)
+            skeleton += (pragma, HOLE, after)
+    return "".join(skeleton), ",".join(numbers)
 
 
 def _fill(text: str, numbers: str) -> str:
