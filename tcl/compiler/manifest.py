@@ -70,6 +70,8 @@ class Manifest:
         ``{"name": ..., "version": ...}`` of the registered model, or None when none took part.
     data_hash
         Version of the dataset the cost model was trained on, or None.
+    trials
+        Trials that tuning was allowed; None when nothing was tuned.
     tasks
         One row for each distinct tensor program.
     verification
@@ -91,6 +93,7 @@ class Manifest:
     values: dict[str, list[int]] = field(default_factory=dict)
     cost_model: dict[str, Any] | None = None
     data_hash: str | None = None
+    trials: int | None = None
     tasks: tuple[TaskRow, ...] = ()
     verification: dict[str, Any] | None = None
     latency: dict[str, Any] | None = None

@@ -15,7 +15,7 @@ from tcl.devices.device import Device
 from tcl.devices.store import DeviceStore
 from tcl.errors import WorkFailed
 from tcl.jobs.dataset import dataset, open_journal, take_over_tuning, to_record
-from tcl.jobs.tables import Table, milliseconds
+from tcl.jobs.tables import Table, duration
 from tcl.settings import Settings
 
 if TYPE_CHECKING:
@@ -116,8 +116,7 @@ class MeasureReport:
     def table(self) -> Table:
         """One row for each program."""
         rows = [
-            (p.name, p.pool, p.known, p.measured, p.failed, milliseconds(p.best_seconds))
-            for p in self.programs
+            (p.name, p.pool, p.known, p.measured, p.failed, duration(p.best_seconds)) for p in self.programs
         ]
         columns = ("program", "pool", "known before", "measured", "failed", "best")
         return Table(f"Measured on {self.device}", columns, rows)

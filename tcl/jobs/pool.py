@@ -8,7 +8,7 @@ import numpy as np
 from tcl.devices.device import Device
 from tcl.features.batch import FeatureBatch
 from tcl.features.device import device_descriptor
-from tcl.features.metaschedule import SketchEncoder
+from tcl.search.evolution import Featuriser
 
 if TYPE_CHECKING:
     from tcl.compiler.tasks import TuningTask
@@ -59,15 +59,8 @@ class Pool:
 
     def features(self, device: Device) -> FeatureBatch:
         """What a cost model reads of every candidate."""
-        summary, descriptor = self.task.workload.summary, device_descriptor(device)
-        batches = []
-        for population in self.populations:
-            count = len(population)
-            encoder = SketchEncoder(self.space.sketches[population.sketch].instructions, summary)
-            kinds, values = encoder.encode_arrays(self.space.columns(population), count)
-            workload = np.tile(summary.vector(), (count, 1))
-            batches.append(FeatureBatch(kinds, values, workload, np.tile(descriptor, (count, 1))))
-        return FeatureBatch.concat(batches)
+        featuriser = Featuriser(self.space, self.task.workload.summary, device_descriptor(device))
+        return featuriser.batch(self.populations)
 
 
 def draw_pool(task: "TuningTask", device: Device, size: int, seed: int) -> Pool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tcl.errors import BadInput
 from tcl.files import atomic_write
-from tcl.jobs.tables import Table, milliseconds
+from tcl.jobs.tables import Table, duration
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,9 +83,9 @@ class BenchmarkReport:
         rows = [
             (
                 name,
-                milliseconds(latency["median_seconds"]),
-                milliseconds(latency["min_seconds"]),
-                milliseconds(latency["max_seconds"]),
+                duration(latency["median_seconds"]),
+                duration(latency["min_seconds"]),
+                duration(latency["max_seconds"]),
                 latency["threads"],
             )
             for name, latency in self.latencies.items()

@@ -41,6 +41,11 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def milliseconds(seconds: float | None) -> str | None:
-    """Seconds as text in milliseconds; None stays None."""
-    return None if seconds is None else f"{seconds * 1e3:.2f} ms"
+def duration(seconds: float | None) -> str | None:
+    """Seconds as text in the unit that suits; None stays None."""
+    if seconds is None:
+        return None
+    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"

@@ -1,0 +1,313 @@
+"""The job `compile`: an ONNX model and a device in, a verified package out.
+
+Steps: read and lower the model → fetch the cost model → tune → build, verify and write the package → record the run.
+"""
+
+import statistics
+import tempfile
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tcl.console import note
+from tcl.devices.device import Device
+from tcl.devices.store import DeviceStore
+from tcl.errors import WorkFailed
+from tcl.jobs.dataset import known_records
+from tcl.jobs.programs import Network, read_network
+from tcl.jobs.tables import Table, duration
+from tcl.jobs.tuning import recall, search, settle, task_rows
+from tcl.settings import Settings
+
+if TYPE_CHECKING:
+    from tcl.compiler.manifest import Manifest, TaskRow
+    from tcl.compiler.tasks import TuningTask
+    from tcl.records.record import MeasureRecord
+    from tcl.registry.versions import ModelVersion
+    from tcl.search.tuning import TaskOutcome
+
+TUNED, UNTUNED = "tuned", "untuned"
+_KEPT_RECORDS = 8  # of each program go into the package
+
+
+@dataclass(frozen=True)
+class CompileArguments:
+    """What `tcl compile` is asked to do.
+
+    Attributes
+    ----------
+    model
+        The ONNX file.
+    device
+        Name of a recorded device.
+    output
+        The package's folder.
+    shapes
+        Values of ``--shape``.
+    alias, version
+        Which cost model; `version` counts where both are given.
+    compare_untuned
+        Whether the untuned program is built and timed too.
+    """
+
+    model: str
+    device: str
+    output: str
+    shapes: tuple[str, ...] = ()
+    alias: str = "champion"
+    version: int | None = None
+    compare_untuned: bool = False
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Schedules of a network's programs.
+
+    Attributes
+    ----------
+    traces
+        By PrimFunc of the lowered module.
+    rows
+        The per-task table.
+    """
+
+    traces: dict[str, str]
+    rows: "tuple[TaskRow, ...]"
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """The result of the job: the package's manifest, and where it is."""
+
+    package: str
+    manifest: "Manifest"
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as a JSON object."""
+        return {"package": self.package, **self.manifest.to_json()}
+
+    def tables(self) -> list[Table]:
+        """The programs, and the latencies."""
+        rows = [
+            (
+                row.name,
+                row.weight,
+                row.schedule,
+                row.predicted,
+                duration(row.measured_seconds),
+                row.trials,
+                row.note,
+            )
+            for row in self.manifest.tasks
+        ]
+        columns = ("program", "calls", "schedule", "predicted", "measured", "trials", "note")
+        return [Table("Tensor programs", columns, rows), self.summary()]
+
+    def summary(self) -> Table:
+        """One line on the whole package."""
+        manifest = self.manifest
+        cost_model, latency = manifest.cost_model or {}, manifest.latency or {}
+        verification = manifest.verification or {}
+        medians = [
+            duration(latency.get(name, {}).get("median_seconds")) for name in (UNTUNED, TUNED, "onnxruntime")
+        ]
+        row = (
+            Path(manifest.model).name,
+            manifest.device["name"],
+            f"{cost_model.get('name')} v{cost_model.get('version')}",
+            manifest.trials,
+            *medians,
+            verification.get("max_rel"),
+        )
+        columns = ("model", "device", "cost model", "trials", "untuned", "tuned", "onnxruntime", "error")
+        return Table("Package", columns, [row])
+
+    def lines(self) -> list[str]:
+        """What a person should know besides the tables."""
+        lines = [f"package written to {self.package}"]
+        latency = self.manifest.latency or {}
+        if TUNED in latency and "onnxruntime" in latency:
+            ratio = latency[TUNED]["median_seconds"] / latency["onnxruntime"]["median_seconds"]
+            lines.append(f"its latency is {ratio:.2f}x onnxruntime's on the same threads")
+        failed = [f"{row.name} ({row.note})" for row in self.manifest.tasks if "failed" in row.note]
+        if failed:
+            lines.append(f"compiled with the default schedule: {', '.join(failed)}")
+        return lines
+
+
+def run(arguments: CompileArguments, settings: Settings) -> CompileReport:
+    """Do all steps in this process."""
+    device, network = read(arguments, settings)
+    version = resolve(arguments, settings)
+    tuned = tune(network, device, version, settings)
+    report = package(network, device, version, tuned, arguments, settings)
+    record(report, version, settings)
+    return report
+
+
+def read(arguments: CompileArguments, settings: Settings) -> tuple[Device, Network]:
+    """Check what can be checked early, then read and lower the model."""
+    from tcl.compiler.package import check_target
+
+    device = DeviceStore(settings.devices_dir).get(arguments.device)
+    check_target(Path(arguments.output))
+    return device, read_network(arguments.model, arguments.shapes, device)
+
+
+def resolve(arguments: CompileArguments, settings: Settings) -> "ModelVersion":
+    """Find the cost model and fetch its files."""
+    from tcl.registry.registry import Registry
+
+    registry = Registry(settings)
+    version = registry.resolve(arguments.device, alias=arguments.alias, version=arguments.version)
+    registry.fetch(version)
+    return version
+
+
+def tune(network: Network, device: Device, version: "ModelVersion", settings: Settings) -> Tuned:
+    """Search schedules for the network's programs, measuring the settings' trials."""
+    from tcl.costmodel.checkpoint import load_model
+    from tcl.registry.registry import Registry
+
+    model, _ = load_model(Registry(settings).fetch(version))
+    known = recall(network.tasks, device, settings)
+    settled = settle(search(network.tasks, model, device, known, settings), known)
+    settled = [
+        (_applicable(network, index, outcome, device), reason)
+        for index, (outcome, reason) in enumerate(settled)
+    ]
+    traces = {
+        function: outcome.trace
+        for task, (outcome, _) in zip(network.tasks, settled, strict=True)
+        if outcome.trace is not None
+        for function in task.functions
+    }
+    return Tuned(traces, task_rows(settled))
+
+
+def package(
+    network: Network,
+    device: Device,
+    version: "ModelVersion",
+    tuned: Tuned,
+    arguments: CompileArguments,
+    settings: Settings,
+) -> CompileReport:
+    """Build, verify against onnxruntime, time, and only then put the package in place."""
+    from tcl.compiler.build import apply_schedules, build_executable
+    from tcl.compiler.lowering import target_of
+    from tcl.compiler.manifest import Manifest
+    from tcl.compiler.package import write_package
+    from tcl.compiler.verify import verify
+
+    target, model = target_of(device.target), network.model
+    note("building")
+    executable = build_executable(apply_schedules(network.mod, target, tuned.traces), target)
+    manifest = Manifest(
+        model=str(model.path.absolute()),
+        onnx_sha256=model.sha256,
+        device=device.to_json(),
+        inputs=model.inputs,
+        outputs=model.outputs,
+        values=model.values,
+        tvm_version=installed_version("apache-tvm"),
+        cost_model={"name": version.name, "version": version.version},
+        data_hash=version.tags.get("data_hash"),
+        tasks=tuned.rows,
+        trials=settings.tuning.trials,
+    )
+    tolerances = asdict(settings.verify)
+
+    def complete(folder: Path, written: "Manifest") -> "Manifest":
+        note("verifying against onnxruntime")
+        verification = verify(folder, model, device.num_cores, tolerances)
+        written = replace(written, verification=verification.to_json())
+        return replace(written, latency=_latencies(folder, network, written, arguments))
+
+    with tempfile.TemporaryDirectory(prefix="tcl-compile-") as scratch:
+        records = _export_records(network, device, settings, Path(scratch))
+        manifest = write_package(arguments.output, executable, manifest, records, complete)
+    return CompileReport(arguments.output, manifest)
+
+
+def record(report: CompileReport, version: "ModelVersion", settings: Settings) -> str:
+    """Record the compile as an MLflow run; returns the run's id."""
+    from tcl.registry.registry import Registry
+
+    manifest = report.manifest
+    latencies = {
+        f"{name}_seconds": value["median_seconds"] for name, value in (manifest.latency or {}).items()
+    }
+    errors = {f"verification_{key}": (manifest.verification or {})[key] for key in ("max_abs", "max_rel")}
+    return Registry(settings).log_compile(
+        manifest.device["name"],
+        Path(manifest.model).name,
+        Path(report.package),
+        params={**asdict(settings.tuning), "target": manifest.device["target"]},
+        metrics={**latencies, **errors},
+        tasks=[asdict(row) for row in manifest.tasks],
+        tags={
+            "cost_model": f"{version.name} version {version.version}",
+            "data_hash": manifest.data_hash or "",
+            "onnx_sha256": manifest.onnx_sha256,
+        },
+    )
+
+
+def _applicable(task: "TuningTask", outcome: "TaskOutcome", device: Device) -> "TaskOutcome":
+    """Take the next best schedule where the best does not apply, as a predicted one may not."""
+    from tcl.compiler.build import schedule_program
+    from tcl.compiler.lowering import target_of
+
+    if outcome.status not in ("predicted", "default") or outcome.trace is None:
+        return outcome
+    for trace in (outcome.trace, *outcome.ranking):
+        try:
+            schedule_program(task.mod, target_of(device.target), trace)
+        except WorkFailed:
+            continue
+        return replace(outcome, trace=trace)
+    return replace(outcome, status="default", trace=None)
+
+
+def _latencies(
+    folder: Path, network: Network, manifest: "Manifest", arguments: CompileArguments
+) -> dict[str, dict[str, Any]]:
+    """Time the package, onnxruntime and, where asked, the program without any tuning."""
+    from tcl.compiler.build import build_executable
+    from tcl.compiler.latency import benchmark
+    from tcl.compiler.lowering import target_of
+    from tcl.compiler.package import write_package
+
+    note("timing")
+    packages = {TUNED: folder}
+    with tempfile.TemporaryDirectory(prefix="tcl-untuned-") as scratch:
+        if arguments.compare_untuned:
+            packages[UNTUNED] = Path(scratch) / "package"
+            executable = build_executable(network.mod, target_of(manifest.device["target"]))
+            write_package(packages[UNTUNED], executable, replace(manifest, tasks=()))
+        return {name: latency.to_json() for name, latency in benchmark(packages, network.model).items()}
+
+
+def _export_records(network: Network, device: Device, settings: Settings, folder: Path) -> Path | None:
+    """The fastest records of each program as a MetaSchedule database; None when nothing was measured."""
+    from tcl.records.metaschedule import export_database
+    from tcl.records.store import RecordStore
+
+    workloads = {task.workload.key: task.workload for task in network.tasks}
+    fastest: dict[str, list[MeasureRecord]] = {}
+    for found in known_records(settings, device.name, set(workloads)):
+        if found.error is None and found.run_seconds:
+            fastest.setdefault(found.workload, []).append(found)
+    records = [kept for found in fastest.values() for kept in sorted(found, key=_median)[:_KEPT_RECORDS]]
+    if not records:
+        return None
+    store = RecordStore(folder / "store")
+    store.append([workloads[key] for key in fastest], records)
+    export_database(store, device, folder / "records")
+    return folder / "records"
+
+
+def _median(found: "MeasureRecord") -> float:
+    return statistics.median(found.run_seconds)

@@ -1,0 +1,177 @@
+"""Tuning within a compile: what is known of the programs, the search, and what becomes of its result."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tcl.console import progress
+from tcl.devices.device import Device
+from tcl.errors import WorkFailed
+from tcl.jobs.dataset import known_records, open_journal, to_record, tuning_store
+from tcl.jobs.measure import measure_options
+from tcl.settings import Settings
+
+if TYPE_CHECKING:
+    from tcl.compiler.manifest import TaskRow
+    from tcl.compiler.tasks import TuningTask
+    from tcl.measuring.types import MeasureResult
+    from tcl.records.record import MeasureRecord
+    from tcl.search.task import Model
+    from tcl.search.tuning import Observation, SearchTask, TaskOutcome
+
+
+@dataclass(frozen=True)
+class Known:
+    """What one device's records tell of a network's programs; records of other devices never count.
+
+    Attributes
+    ----------
+    observations
+        By workload key.
+    reference_seconds
+        The reference kernel's usual time beside these records; None without any.
+    spent
+        Trials that earlier tuning has made.
+    """
+
+    observations: "dict[str, list[Observation]]"
+    reference_seconds: float | None
+    spent: int
+
+
+def recall(tasks: "Sequence[TuningTask]", device: Device, settings: Settings) -> Known:
+    """Collect what is known of some programs, also from a tuning that was interrupted."""
+    from tcl.search.tuning import Observation
+
+    open_journal(settings, "tune", device.name, tuning_store(settings))
+    records = list(known_records(settings, device.name, {task.workload.key for task in tasks}))
+    references = [r.reference_seconds for r in records if r.reference_seconds]
+    usual = statistics.median(references) if references else None
+    observations: dict[str, list[Observation]] = {}
+    for record in records:
+        observations.setdefault(record.workload, []).append(
+            Observation(record.trace, _normalised(record, usual))
+        )
+    spent = len({record.content_id() for record in records if record.origin == "search"})
+    return Known(observations, usual, spent)
+
+
+def search(
+    tasks: "Sequence[TuningTask]", model: "Model", device: Device, known: Known, settings: Settings
+) -> "list[TaskOutcome]":
+    """Tune the programs with a cost model; the outcomes are in the order of `tasks`.
+
+    Raises
+    ------
+    WorkFailed
+        When candidates were measured, not one succeeded, and nothing was known before.
+    """
+    from tcl.compiler.lowering import target_of
+    from tcl.compiler.tasks import design_space
+    from tcl.features.device import device_descriptor
+    from tcl.search.tuning import SearchTask, TuneOptions, tune
+
+    target = target_of(device.target)
+
+    def search_task(task: "TuningTask") -> "SearchTask":
+        return SearchTask(task.workload, task.weight, lambda: design_space(task, target), task.worth_tuning)
+
+    chosen = settings.tuning
+    options = TuneOptions(chosen.trials, chosen.population, chosen.seed)
+    arguments: dict[str, Any] = {"known": known.observations, "spent": known.spent}
+    tuned = [search_task(task) for task in tasks]
+    if chosen.trials <= known.spent:
+        return tune(tuned, model, device_descriptor(device), options, **arguments)
+    return _search_measured(tuned, model, device, known, settings, options, arguments)
+
+
+def _search_measured(
+    tasks: "Sequence[SearchTask]",
+    model: "Model",
+    device: Device,
+    known: Known,
+    settings: Settings,
+    options: Any,
+    arguments: dict[str, Any],
+) -> "list[TaskOutcome]":
+    from tcl.features.device import device_descriptor
+    from tcl.measuring.engine import MeasuringEngine
+    from tcl.measuring.types import summarise_failures
+    from tcl.search.tuning import EngineMeasure, tune
+
+    store = tuning_store(settings)
+    journal = open_journal(settings, "tune", device.name, store)
+    workloads = {task.workload.key: task.workload for task in tasks}
+    results: list[MeasureResult] = []
+    with (
+        MeasuringEngine(device, measure_options(settings)) as engine,
+        progress(f"tuning on {device.name}", options.trials) as advance,
+    ):
+        advance(known.spent)
+
+        def keep(result: "MeasureResult") -> None:
+            journal.append([workloads[result.request.workload]], [to_record(device.name, result)])
+            results.append(result)
+            advance(detail=workloads[result.request.workload].name)
+
+        measure = EngineMeasure(engine, device.target, known.reference_seconds, keep)
+        try:
+            outcomes = tune(tasks, model, device_descriptor(device), options, measure=measure, **arguments)
+        finally:
+            journal.fold(store)
+    successes = any(result.error is None for result in results)
+    if results and not successes and not any(_succeeded(o) for o in known.observations.values()):
+        raise WorkFailed(f"nothing could be measured on {device.name}: {summarise_failures(results)}")
+    return outcomes
+
+
+def settle(outcomes: "Iterable[TaskOutcome]", known: Known) -> "list[tuple[TaskOutcome, str]]":
+    """Decide what each program is compiled with, and why where that is not the search's choice.
+
+    A program whose measured candidates all failed gets the default schedule: the model's word counts for nothing there.
+    """
+    settled = []
+    for outcome in outcomes:
+        earlier = known.observations.get(outcome.task.workload.key, [])
+        tried = outcome.trials + len(earlier)
+        if outcome.seconds is None and tried and not _succeeded(earlier):
+            failed = replace(outcome, status="default", trace=None, score=None, ranking=[])
+            settled.append((failed, f"all {tried} measured candidates failed"))
+        else:
+            settled.append((outcome, ""))
+    return settled
+
+
+def task_rows(settled: "Iterable[tuple[TaskOutcome, str]]") -> "tuple[TaskRow, ...]":
+    """The per-task table of a package."""
+    from tcl.compiler.manifest import TaskRow
+
+    return tuple(
+        TaskRow(
+            name=outcome.task.workload.name,
+            workload=outcome.task.workload.key,
+            weight=outcome.task.weight,
+            schedule="default" if outcome.status == "default" else "tuned",
+            predicted=outcome.score,
+            measured_seconds=outcome.seconds,
+            trials=outcome.trials,
+            note=reason
+            or {"known": "measured before", "predicted": "by the model's word"}.get(outcome.status, ""),
+        )
+        for outcome, reason in settled
+    )
+
+
+def _normalised(record: "MeasureRecord", usual: float | None) -> float | None:
+    """Median seconds at the device's usual speed; None for a failure."""
+    if record.error is not None or not record.run_seconds:
+        return None
+    seconds = statistics.median(record.run_seconds)
+    if usual is None or record.reference_seconds is None:
+        return seconds
+    return seconds * usual / record.reference_seconds
+
+
+def _succeeded(observations: "Iterable[Observation]") -> bool:
+    return any(observation.seconds is not None for observation in observations)
