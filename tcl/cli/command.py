@@ -14,6 +14,7 @@ from tcl.errors import TclError
 from tcl.jobs.tables import Table
 
 INTERRUPTED = 130
+_PIPE_WIDTH = 160
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def _print(report: Report, as_json: bool) -> None:
     if report.tables:
         from rich.console import Console
 
-        console = Console(highlight=False)
+        console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
         for table in report.tables:
             console.print(table.render())
     for line in report.lines:

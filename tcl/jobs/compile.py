@@ -173,16 +173,13 @@ def tune(network: Network, device: Device, version: "ModelVersion", settings: Se
     model, _ = load_model(Registry(settings).fetch(version))
     known = recall(network.tasks, device, settings)
     settled = settle(search(network.tasks, model, device, known, settings), known)
-    settled = [
-        (_applicable(network, index, outcome, device), reason)
-        for index, (outcome, reason) in enumerate(settled)
-    ]
-    traces = {
-        function: outcome.trace
-        for task, (outcome, _) in zip(network.tasks, settled, strict=True)
-        if outcome.trace is not None
-        for function in task.functions
-    }
+    traces: dict[str, str] = {}
+    for index, task in enumerate(network.tasks):
+        outcome, reason = settled[index]
+        outcome = _applicable(task, outcome, device)
+        settled[index] = outcome, reason
+        if outcome.trace is not None:
+            traces.update(dict.fromkeys(task.functions, outcome.trace))
     return Tuned(traces, task_rows(settled))
 
 

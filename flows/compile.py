@@ -1,0 +1,28 @@
+"""The flow `compile`: an ONNX model and a device in, a verified package out."""
+
+from prefect import flow
+
+from flows.tasks import show, step
+from tcl.jobs import compile as job
+from tcl.jobs.compile import CompileArguments, CompileReport
+from tcl.settings import Settings, load_settings
+
+read_model = step(job.read)
+resolve_cost_model = step(job.resolve, retry=True)
+tune = step(job.tune)
+write_package = step(job.package)
+record_run = step(job.record, retry=True)
+
+
+@flow(name="compile")
+def compile(arguments: CompileArguments, settings: Settings | None = None) -> CompileReport:
+    """Compile a model for a device with its registered cost model."""
+    settings = settings or load_settings()
+    device, network = read_model(arguments, settings)
+    version = resolve_cost_model(arguments, settings)
+    tuned = tune(network, device, version, settings)
+    report = write_package(network, device, version, tuned, arguments, settings)
+    record_run(report, version, settings)
+    for table in report.tables():
+        show(table, f"{table.title} {network.model.path.stem} {device.name}")
+    return report

@@ -1,0 +1,100 @@
+"""The command line as a user meets it: exit codes, JSON, one sentence for each error."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from tcl.cli.main import COMMANDS, cli
+
+
+def test_help_lists_every_command():
+    result = CliRunner().invoke(cli, ["--help"])
+    assert result.exit_code == 0
+    assert all(name in result.output for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_command_explains_itself(name):
+    result = CliRunner().invoke(cli, [name, "--help"])
+    assert result.exit_code == 0, result.output
+    assert "Usage: " in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["measure"],
+        ["measure", "x.onnx"],
+        ["measure", "x.onnx", "--device", "host", "--budget", "0"],
+        ["compile", "x.onnx", "--device", "host"],
+        ["compile", "x.onnx", "--device", "host", "-o", "p", "--alias", "best"],
+        ["compile", "x.onnx", "--device", "host", "-o", "p", "--alias", "champion", "--version", "1"],
+        ["compile", "x.onnx", "--device", "host", "-o", "p", "--trials", "-1"],
+        ["device", "add", "pi4"],
+        ["device", "add", "pi4", "--target", "{"],
+        ["device", "add", "pi4", "--target", "{}"],
+        ["device", "add", "pi4", "--target", '{"kind": "llvm"}'],
+        ["device", "add", "../pi4", "--target", '{"kind": "llvm", "num-cores": 1}'],
+        ["device", "add", "pi4", "--target", '{"kind": "llvm", "num-cores": 1}', "--rpc", "host:9190"],
+        ["device", "add", "pi4", "--target", '{"kind": "llvm", "num-cores": 1}', "--rpc", "host", "--key", "k"],
+        ["device", "show", "unknown"],
+        ["distill", "--device", "unknown"],
+        ["run", "no-package"],
+        ["run", "no-package", "--benchmark", "--input", "x.npz"],
+        ["import", "no-log.json", "--device", "unknown"],
+        ["models", "promote", "host", "zero"],
+        ["bench", "export", "no-such-network"],
+    ],
+    ids=" ".join,
+)
+def test_command_exits_2_when_its_usage_or_input_is_bad(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 2, (result.output, result.exception)
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+
+
+def test_json_holds_one_object_when_the_command_fails(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli, ["device", "show", "unknown", "--json"])
+    answer = json.loads(result.stdout)
+    assert answer["exit_code"] == result.exit_code == 2
+    assert answer["error"] in result.stderr
+
+
+def test_settings_error_names_its_source_when_a_variable_is_wrong(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TCL_TUNING_TRIALS", "many")
+    result = CliRunner().invoke(cli, ["device", "list"])
+    assert result.exit_code == 2
+    assert "TCL_TUNING_TRIALS" in result.stderr
+
+
+def test_device_add_then_show_gives_the_device_back(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    target = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "num-cores": 4}
+    arguments = ["--target", json.dumps(target), "--rpc", "board:9190", "--key", "pi4"]
+    assert CliRunner().invoke(cli, ["device", "add", "pi4", *arguments]).exit_code == 0
+    device = json.loads(CliRunner().invoke(cli, ["device", "show", "pi4", "--json"]).stdout)["device"]
+    assert device["target"] == target
+    assert device["rpc"] == {"host": "board", "port": 9190, "key": "pi4"}
+
+
+def test_device_detect_records_the_host_and_its_variants(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    detected = json.loads(CliRunner().invoke(cli, ["device", "detect", "--name", "mine", "--json"]).stdout)
+    listed = json.loads(CliRunner().invoke(cli, ["device", "list", "--json"]).stdout)
+    assert detected["device"]["name"] == "mine"
+    names = {detected["device"]["name"], *(variant["name"] for variant in detected["variants"])}
+    assert names == {device["name"] for device in listed["devices"]}
+
+
+def test_lists_say_what_to_do_when_a_project_is_empty(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runner = CliRunner()
+    assert "tcl device detect" in runner.invoke(cli, ["device", "list"]).stdout
+    assert "tcl distill" in runner.invoke(cli, ["models"]).stdout
+    assert "none yet" in runner.invoke(cli, ["data", "status"]).stdout
