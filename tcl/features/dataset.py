@@ -207,10 +207,14 @@ def _load_shard(
     limit: int | None,
     reference: float,
 ) -> LabelledDataset:
+    from tcl.records.parquet import column_values
+
     rows_of: dict[str, list[tuple[Any, ...]]] = {key: [] for key in keys}
     for table in store.tables(device.name, _COLUMNS, keys):
         seconds = normalised_seconds(table, reference)
-        columns = (table.column(name).to_pylist() for name in ("workload", "skeleton", "decisions", "origin"))
+        columns = (
+            column_values(table.column(name)) for name in ("workload", "skeleton", "decisions", "origin")
+        )
         for key, skeleton, decision, origin, second in zip(*columns, seconds.tolist(), strict=True):
             if limit is None or len(rows_of[key]) < limit:
                 rows_of[key].append((skeleton, decision, origin, second))

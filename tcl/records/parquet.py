@@ -91,7 +91,7 @@ def record_table(records: Sequence[MeasureRecord], ids: Sequence[int]) -> pa.Tab
 
 def table_records(device: str, table: pa.Table) -> Iterator[MeasureRecord]:
     """The records of a table of RECORD_SCHEMA."""
-    columns = {name: table.column(name).to_pylist() for name in table.schema.names}
+    columns = {name: column_values(table.column(name)) for name in table.schema.names}
     for row in range(table.num_rows):
         trace = join_trace(
             TraceParts(*(columns[name][row] for name in ("skeleton", "decisions", "tail", "tail_numbers")))
@@ -108,6 +108,18 @@ def table_records(device: str, table: pa.Table) -> Iterator[MeasureRecord]:
             feature_version=columns["feature_version"][row],
             origin=columns["origin"][row],
         )
+
+
+def column_values(column: pa.ChunkedArray) -> list[Any]:
+    """A column as Python values; equal strings of a dictionary are one object."""
+    values: list[Any] = []
+    for chunk in column.chunks:
+        if isinstance(chunk, pa.DictionaryArray):
+            dictionary = [*chunk.dictionary.to_pylist(), None]
+            values += [dictionary[index] for index in chunk.indices.fill_null(-1).to_pylist()]
+        else:
+            values += chunk.to_pylist()
+    return values
 
 
 @contextlib.contextmanager

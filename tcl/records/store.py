@@ -170,7 +170,6 @@ class DeviceWriter:
         self._device = device
         self._folder = store.root / device
         self._known = [ids for path in store.files(device) if len(ids := _sorted_ids(path))]
-        self._new: set[int] = set()
         self._workloads: dict[str, Workload] = {}
         self._tables: list[pa.Table] = []
         self._finished: list[tuple[Path, Path]] = []
@@ -188,14 +187,14 @@ class DeviceWriter:
             fresh &= known[at] != ids
         chosen: dict[int, MeasureRecord] = {}
         for record, number, is_fresh in zip(records, ids.tolist(), fresh, strict=True):
-            if is_fresh and number not in self._new:
+            if is_fresh:
                 chosen.setdefault(number, record)
-        self._new.update(chosen)
         if chosen:
             table = record_table(list(chosen.values()), list(chosen))
             if self._file is None:
                 self._open()
             self._buffer(table)
+            self._remember(np.sort(np.fromiter(chosen, np.int64)))
         return len(chosen)
 
     def commit(self) -> None:
@@ -214,6 +213,12 @@ class DeviceWriter:
             self._file = None
         for path in self._folder.glob(".records-*.tmp"):
             path.unlink()
+
+    def _remember(self, ids: np.ndarray) -> None:
+        """Keeps sorted arrays of falling size: few to search, each id moved rarely, eight bytes an id."""
+        while self._known and len(self._known[-1]) <= 2 * len(ids):
+            ids = np.sort(np.concatenate([self._known.pop(), ids]))
+        self._known.append(ids)
 
     def _open(self) -> None:
         """Begins with the last file while that is small, so that many small appends make few files."""

@@ -65,7 +65,7 @@ def test_gpu_binds_know_their_extents(traces: Traces) -> None:
 
 
 def test_loops_get_their_extents_from_the_summary_when_nothing_tiles_them(traces: Traces) -> None:
-    instructions, decisions = traces["gpu_elementwise"]
+    instructions, _decisions = traces["gpu_elementwise"]
     summary = WorkloadSummary("elementwise", "float32", 0, 0, 0, (1, 64, 32, 32), (), 1)
     kinds, values = SketchEncoder(instructions, summary).encode([[[4, 1]]])
     steps = [KINDS[kind] for kind in kinds[0]]
@@ -142,7 +142,7 @@ def test_unknown_instruction_becomes_the_unknown_kind(traces: Traces) -> None:
 
 
 def test_long_trace_loses_its_expendable_steps_first(traces: Traces) -> None:
-    instructions, decisions = traces["cpu_matmul"]
+    instructions, _decisions = traces["cpu_matmul"]
     noise = [["FutureInstruction", ["b0"], [], []]] * 100
     kinds, _ = SketchEncoder(instructions[:3] + noise + instructions[3:]).encode([[]])
     assert kinds.shape == (1, MAX_STEPS)
