@@ -41,7 +41,7 @@ _TORCH = {
     "regnet_like": _Entry("training_networks", (1, 3, 160, 160)),
     "convnext_like": _Entry("training_networks", (1, 3, 160, 160)),
     "unet_like": _Entry("training_networks", (1, 3, 96, 96)),
-    "vit_like": _Entry("training_networks", (1, 3, 224, 224)),
+    "vit_like": _Entry("training_networks", (1, 3, 168, 168)),
     "mixer_like": _Entry("training_networks", (1, 3, 120, 120)),
     "text_encoder": _Entry("training_networks", (1, 96), tokens=4000),
     "listener": _Entry("training_networks", (1, 80, 128)),

@@ -267,9 +267,9 @@ class _MeanTokens(nn.Module):
 
 
 def vit_like() -> nn.Module:
-    """Two pre-normalised encoder layers over 196 image patches, as in ViT."""
+    """Two pre-normalised encoder layers over 144 image patches, as in ViT."""
     layers = [EncoderLayer(192, 3, 576, norm_first=True) for _ in range(2)]
-    return nn.Sequential(Patches(16, 192), *layers, nn.LayerNorm(192), _MeanTokens(), nn.Linear(192, 60))
+    return nn.Sequential(Patches(14, 192), *layers, nn.LayerNorm(192), _MeanTokens(), nn.Linear(192, 60))
 
 
 class _MixerLayer(nn.Module):

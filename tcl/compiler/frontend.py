@@ -129,6 +129,7 @@ def import_relax(model: OnnxModel) -> Any:
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
         fold_constants(),
+        relax.transform.CanonicalizeBindings(),
         relax.transform.DeadCodeElimination(),
     ]
     return tvm.transform.Sequential(passes)(module)

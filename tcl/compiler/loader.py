@@ -97,6 +97,8 @@ def load(folder: Path | str) -> Package:
     _check_files(folder, manifest)
     _check_cpu(folder, manifest)
     threads = min(manifest.cores, usable_cores())
+    # Or TVM would bind the caller's thread, and with it every process it starts, to one core.
+    os.environ.setdefault("TVM_BIND_THREADS", "0")
     if "tvm" not in sys.modules:
         # TVM's thread pool reads it once, and by default takes half of the logical CPUs on x86.
         os.environ["TVM_NUM_THREADS"] = str(threads)
