@@ -73,17 +73,21 @@ class Journal:
         with self._locked():
             if not self.path.exists():
                 return FoldReport(0, 0)
-            added = dropped = 0
+            workloads: list[Workload] = []
+            records: list[MeasureRecord] = []
+            dropped = 0
             with self.path.open("rb") as stream:
                 for line in stream:
                     try:
                         entry = json.loads(line)
-                        workloads = [Workload.from_json(value) for value in entry["workloads"]]
-                        records = [MeasureRecord.from_json(value) for value in entry["records"]]
+                        new_workloads = [Workload.from_json(value) for value in entry["workloads"]]
+                        new_records = [MeasureRecord.from_json(value) for value in entry["records"]]
                     except (ValueError, KeyError, TypeError):
                         dropped += 1
                         continue
-                    added += store.append(workloads, records)
+                    workloads += new_workloads
+                    records += new_records
+            added = store.append(workloads, records)
             self.path.unlink()
             return FoldReport(added, dropped)
 
