@@ -58,8 +58,6 @@ def schedule_program(program: tvm.IRModule, target: tvm.target.Target, trace: st
 
 def build_executable(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
     """Compile a lowered module, scheduled or not, to an executable of the Relax virtual machine."""
-    pipeline = tvm.transform.Sequential(
-        [*dataflow_lower_passes(target), *finalize_passes(target)]
-    )
+    pipeline = tvm.transform.Sequential([*dataflow_lower_passes(target), *finalize_passes(target)])
     with tvm.transform.PassContext(opt_level=3), target:
         return relax.build(mod, target, relax_pipeline=pipeline)

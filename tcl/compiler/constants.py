@@ -10,8 +10,6 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from tcl.compiler.layout import transform_layout
-
 _Fold = Callable[[Any, list[Any]], np.ndarray]
 
 
@@ -27,6 +25,8 @@ _FOLDS: dict[str, _Fold] = {
     "relax.permute_dims": lambda call, a: np.transpose(a[0], _axes(call.attrs.axes)),
     "relax.expand_dims": lambda call, a: np.expand_dims(a[0], _axes(call.attrs.axis)),
     "relax.squeeze": lambda call, a: np.squeeze(a[0], _axes(call.attrs.axis)),
+    "relax.shape_to_tensor": lambda call, a: np.array(a[0], np.int64),
+    "relax.take": lambda call, a: np.take(a[0], a[1], call.attrs.axis, mode="wrap"),
     "relax.astype": lambda call, a: a[0].astype(str(call.attrs.dtype)),
     "relax.where": lambda call, a: np.asarray(np.where(a[0], a[1], a[2])),
     "relax.add": lambda call, a: np.add(*a),
@@ -34,7 +34,7 @@ _FOLDS: dict[str, _Fold] = {
     "relax.multiply": lambda call, a: np.multiply(*a),
     "relax.negative": lambda call, a: np.negative(*a),
     "relax.sqrt": lambda call, a: np.sqrt(*a),
-    "relax.layout_transform": lambda call, a: transform_layout(a[0], call.attrs.index_map),
+    "relax.isnan": lambda call, a: np.isnan(*a),
 }
 # Integer division rounds differently in numpy.
 _FLOAT_FOLDS: dict[str, _Fold] = {
@@ -48,6 +48,8 @@ class _Folder(PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
         name = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
+        if name == "relax.shape_of" and isinstance(call.args[0].ty.shape, relax.ShapeExpr):
+            return call.args[0].ty.shape
         fold = _FOLDS.get(name) or _FLOAT_FOLDS.get(name)
         if fold is None:
             return call

@@ -1,174 +1,262 @@
-"""Blocked convolution layouts: NCHW[c]c feature maps with weights packed at compile time.
+"""Blocked convolution layouts: ``NCHW[b]c`` feature maps, with weights packed at compile time.
 
-A convolution vectorises best along its output channels when a block of them lies contiguous in memory. This pass
-gives every convolution whose channels divide into blocks the layouts ``NCHW{i}c`` (data), ``OIHW{i}i{o}o`` (weights)
-and ``NCHW{o}c`` (result); TVM's ConvertLayout moves the layout through the neighbouring operators, so that transforms
-between blocked operators cancel. Convolutions that cannot be blocked keep NCHW.
+A convolution vectorises best along its output channels when a block of them lies contiguous in memory. The pass walks
+a network once and keeps, for each feature map, its plain and its blocked form, whichever is needed: convolutions
+whose channels divide take and give blocked maps, elementwise operators, pooling, concatenation and global means follow
+their arguments, and anything else gets the plain form. A transform is emitted only where a map is used in a form that
+it does not have yet, so those between blocked operators never appear.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import tvm
-from tvm import relax, te, tirx, topi
+from tvm import relax, tirx
+from tvm.relax.expr_functor import PyExprMutator, mutator
 
+MAX_BLOCK = 16
+"""Channels of a block: one AVX-512 register of float32, two of AVX2, four of SSE or NEON. The same for every target, so
+that devices share their tensor programs and learn from each other's measurements."""
 MIN_BLOCK = 4
+_Made = tuple[relax.Expr, int | None] | None  # a rewritten call and its block; None: the call stays
+_ELEMENTWISE = frozenset(
+    f"relax.{name}"
+    for name in (
+        "nn.relu nn.relu6 nn.leakyrelu nn.silu nn.gelu nn.gelu_tanh sigmoid tanh exp erf sqrt rsqrt abs "
+        "negative square clip add subtract multiply divide maximum minimum power astype"
+    ).split()
+)
+_POOLS: dict[str, Callable[..., relax.Expr]] = {
+    "relax.nn.max_pool2d": relax.op.nn.max_pool2d,
+    "relax.nn.avg_pool2d": relax.op.nn.avg_pool2d,
+}
 
 
-def channel_block(channels: int, lanes: int) -> int:
-    """Return the largest divisor of `channels` that is at most `lanes` (float32 lanes of a vector register)."""
-    return next(block for block in range(min(lanes, channels), 0, -1) if channels % block == 0)
+def channel_block(channels: int) -> int:
+    """Return the largest divisor of `channels` that is at most `MAX_BLOCK`."""
+    return next(block for block in range(min(MAX_BLOCK, channels), 0, -1) if channels % block == 0)
 
 
-def _conv2d_layouts(call: relax.Call, lanes: int) -> list[str] | None:
-    """Blocked layouts of one convolution, or None where NCHW stays."""
-    out_channels, group_channels, _, _ = (int(d) for d in call.args[1].ty.shape)
-    groups = int(call.attrs.groups)
-    in_channels = group_channels * groups
+def conv2d_blocks(out_channels: int, group_channels: int, groups: int) -> tuple[int, int] | None:
+    """Return the channel blocks of a convolution's data and result, or None where NCHW stays.
+
+    Parameters
+    ----------
+    out_channels, group_channels
+        The first two extents of its OIHW weights.
+    groups
+        Its groups; with one input channel each it is depthwise.
+    """
     if groups == 1:
-        block_in, block_out = channel_block(in_channels, lanes), channel_block(out_channels, lanes)
-        if block_out < MIN_BLOCK:
-            return None
-        if block_in < MIN_BLOCK and in_channels > MIN_BLOCK:
-            return None
-        return [f"NCHW{block_in}c", f"OIHW{block_in}i{block_out}o", f"NCHW{block_out}c"]
-    if group_channels == 1 and out_channels == in_channels:
-        block = channel_block(in_channels, lanes)
-        return [f"NCHW{block}c", f"OIHW1i{block}o", f"NCHW{block}c"] if block >= MIN_BLOCK else None
-    block_in = channel_block(group_channels, lanes)
-    block_out = channel_block(out_channels // groups, lanes)
-    # Narrower groups would load single lanes; along the width they still vectorise in NCHW.
-    if min(block_in, block_out) < 8:
-        return None
-    return [f"NCHW{block_in}c", f"OIHW{block_in}i{block_out}o", f"NCHW{block_out}c"]
+        block_in, block_out = channel_block(group_channels), channel_block(out_channels)
+        # Few input channels (an image) lie in one block whatever their number.
+        fits = block_in >= MIN_BLOCK or group_channels <= MIN_BLOCK
+        return (block_in, block_out) if fits and block_out >= MIN_BLOCK else None
+    if group_channels == 1 and out_channels == groups:
+        block = channel_block(groups)
+        return (block, block) if block >= MIN_BLOCK else None
+    block_in, block_out = channel_block(group_channels), channel_block(out_channels // groups)
+    # Narrow groups would load single lanes; along the width they still vectorise in NCHW.
+    return (block_in, block_out) if min(block_in, block_out) >= 8 else None
 
 
-def blocked_layouts(lanes: int) -> tvm.ir.transform.Pass:
-    """Return the pass that puts convolutions into blocked layouts.
+def block_layouts(mod: tvm.IRModule) -> tvm.IRModule:
+    """Put the convolutions of a module's ``main`` into blocked layouts.
 
     Parameters
     ----------
-    lanes
-        float32 lanes of the target's vector register: 16 (AVX-512), 8 (AVX2), 4 (SSE, NEON).
+    mod
+        Relax module of operators, constants bound.
     """
-
-    def choose(call: relax.Call) -> dict[str, list[str]]:
-        if call.op.name != "relax.nn.conv2d":
-            return {}
-        layouts = None
-        static = all(isinstance(d, tirx.IntImm) for arg in call.args for d in arg.ty.shape)
-        if static and call.attrs.data_layout == "NCHW" and call.attrs.kernel_layout == "OIHW":
-            layouts = _conv2d_layouts(call, lanes)
-        return {"relax.nn.conv2d": layouts or ["NCHW", "OIHW", "NCHW"]}
-
-    return relax.transform.ConvertLayout({}, choose)
+    blocker = _Blocker(mod)
+    mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    mod["main"] = blocker.visit_expr(mod["main"])
+    return relax.transform.DeadCodeElimination()(mod)
 
 
-def conv2d_blocked(
-    data: te.Tensor,
-    kernel: te.Tensor,
-    strides: tuple[int, int],
-    padding: tuple[int, int, int, int],
-    dilation: tuple[int, int],
-    groups: int,
-) -> te.Tensor:
-    """Convolution over blocked layouts.
+@mutator
+class _Blocker(PyExprMutator):
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        # Feature maps (vars of the original function) that exist in blocked form, and with which block.
+        self._blocked: dict[relax.Var, tuple[relax.Var, int]] = {}
+        self._blocked_only: set[relax.Var] = set()
+        self._rules = {
+            "relax.nn.conv2d": self._conv2d,
+            "relax.concat": self._concat,
+            "relax.mean": self._mean,
+            "relax.reshape": self._reshape,
+            **dict.fromkeys(_POOLS, self._pool),
+            **dict.fromkeys(_ELEMENTWISE, self._elementwise),
+        }
 
-    Parameters
-    ----------
-    data
-        ``[n, in_chunk, height, width, in_block]``.
-    kernel
-        ``[out_chunk, group_in_chunk, kernel_h, kernel_w, in_block, out_block]``; depthwise:
-        ``[chunk, 1, h, w, 1, block]``.
-    strides, padding, dilation, groups
-        As in ONNX; `padding` is top, left, bottom, right.
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        call, variable = binding.value, binding.var
+        rule = self._rules.get(call.op.name) if _is_operator(call) else None
+        made = rule(call) if rule is not None and _is_static(call) else None
+        if made is None:
+            self._need_plain(call)
+            super().visit_var_binding_(binding)
+            return
+        expr, block = made
+        if block is None:  # the result is plain again
+            super().visit_var_binding_(relax.VarBinding(variable, expr))
+            return
+        blocked = self.builder_.emit(expr)
+        self._blocked[variable] = blocked, block
+        if isinstance(variable, relax.DataflowVar):
+            self._blocked_only.add(variable)
+        else:
+            super().visit_var_binding_(relax.VarBinding(variable, _unblock(blocked, block)))
 
-    Returns
-    -------
-    te.Tensor
-        ``[n, out_chunk, out_height, out_width, out_block]``, the dtype of `data`.
-    """
-    batch, in_chunks, height, width, block_in = (int(d) for d in data.shape)
-    out_chunks, group_chunks, kernel_h, kernel_w, kernel_block, block_out = (int(d) for d in kernel.shape)
-    top, left, bottom, right = padding
-    if any(padding):
-        data = topi.nn.pad(data, (0, 0, top, left, 0), (0, 0, bottom, right, 0), name="data_pad")
-    out_h = (height + top + bottom - (kernel_h - 1) * dilation[0] - 1) // strides[0] + 1
-    out_w = (width + left + right - (kernel_w - 1) * dilation[1] - 1) // strides[1] + 1
-    kh = te.reduce_axis((0, kernel_h), name="kh")
-    kw = te.reduce_axis((0, kernel_w), name="kw")
-    depthwise = groups == in_chunks * block_in
+    def _need_plain(self, expr: relax.Expr) -> None:
+        """Emit the plain form of every variable that an expression uses and that is only blocked so far."""
+        for variable in relax.analysis.free_vars(expr):
+            if variable in self._blocked_only:
+                self._blocked_only.remove(variable)
+                self.set_var_remap(variable, self.builder_.emit(_unblock(*self._blocked[variable])))
 
-    if depthwise:
+    def _block(self, expr: relax.Expr, block: int) -> relax.Expr:
+        """Return a feature map in blocked form."""
+        if isinstance(expr, tvm.ir.GenericConst):
+            return _constant(_blocked_array(expr.value.numpy(), block))
+        if expr in self._blocked and self._blocked[expr][1] == block:
+            return self._blocked[expr][0]
+        self._need_plain(expr)
+        blocked = self.builder_.emit(
+            relax.op.layout_transform(
+                self.visit_expr(expr), lambda n, c, h, w: (n, c // block, h, w, c % block)
+            )
+        )
+        self._blocked.setdefault(expr, (blocked, block))
+        return blocked
 
-        def multiply_depthwise(n: Any, c: Any, y: Any, x: Any, b: Any) -> Any:
-            pixel = data[n, c, y * strides[0] + kh * dilation[0], x * strides[1] + kw * dilation[1], b]
-            return te.sum(pixel * kernel[c, 0, kh, kw, 0, b], axis=[kh, kw])
+    def _conv2d(self, call: relax.Call) -> _Made:
+        data, weight = call.args
+        attrs = call.attrs
+        if (attrs.data_layout, attrs.kernel_layout) != ("NCHW", "OIHW"):
+            return None
+        if not isinstance(weight, tvm.ir.GenericConst):
+            return None
+        array = weight.value.numpy()
+        groups = int(attrs.groups)
+        blocks = conv2d_blocks(array.shape[0], array.shape[1], groups)
+        if blocks is None:
+            return None
+        block_in, block_out = blocks
+        kernel_in = 1 if array.shape[1] == 1 and groups > 1 else block_in
+        out, inner, height, width = array.shape
+        packed = array.reshape(out // block_out, block_out, inner // kernel_in, kernel_in, height, width)
+        result = relax.op.nn.conv2d(
+            self._block(data, block_in),
+            _constant(packed.transpose(0, 2, 4, 5, 3, 1)),
+            attrs.strides,
+            attrs.padding,
+            attrs.dilation,
+            groups,
+            f"NCHW{block_in}c",
+            f"OIHW{kernel_in}i{block_out}o",
+            f"NCHW{block_out}c",
+            attrs.out_dtype,
+        )
+        return result, block_out
 
-        name, multiply = "depthwise_conv2d_NCHWc", multiply_depthwise
-    else:
-        ic = te.reduce_axis((0, group_chunks * kernel_block), name="ic")
-        chunks_per_group = out_chunks // groups if groups > 1 else out_chunks
+    def _elementwise(self, call: relax.Call) -> _Made:
+        block = self._block_of(call.args)
+        shape = _shape(call)
+        if block is None or len(shape) != 4:
+            return None
+        arguments = []
+        for argument in call.args:
+            operand = _shape(argument) if hasattr(argument.ty, "shape") else ()
+            if all(extent == 1 for extent in operand):
+                self._need_plain(argument)
+                argument = self.visit_expr(argument)
+            elif len(operand) == 3 and isinstance(argument, tvm.ir.GenericConst):
+                argument = self._block(_constant(argument.value.numpy()[None]), block)
+            elif len(operand) == 4 and operand[1] == shape[1]:
+                argument = self._block(argument, block)
+            else:
+                return None
+            arguments.append(argument)
+        return relax.Call(call.op, arguments, call.attrs), block
 
-        def multiply_group(n: Any, c: Any, y: Any, x: Any, b: Any) -> Any:
-            first = (c // chunks_per_group) * group_chunks if groups > 1 else 0
-            pixel = data[
-                n,
-                first + ic // block_in,
-                y * strides[0] + kh * dilation[0],
-                x * strides[1] + kw * dilation[1],
-                ic % block_in,
-            ]
-            return te.sum(pixel * kernel[c, ic // block_in, kh, kw, ic % block_in, b], axis=[ic, kh, kw])
+    def _pool(self, call: relax.Call) -> _Made:
+        block, attrs = self._block_of(call.args), call.attrs
+        if block is None or attrs.layout != "NCHW":
+            return None
+        layout = f"NCHW{block}c"
+        pool = _POOLS[call.op.name](
+            self._block(call.args[0], block),
+            attrs.pool_size,
+            attrs.strides,
+            attrs.padding,
+            attrs.dilation,
+            attrs.ceil_mode,
+            attrs.count_include_pad,
+            layout,
+            layout,
+        )
+        return pool, block
 
-        name, multiply = "conv2d_NCHWc", multiply_group
-    return te.compute((batch, out_chunks, out_h, out_w, block_out), multiply, name=name, tag=name)
+    def _concat(self, call: relax.Call) -> _Made:
+        if not isinstance(call.args[0], relax.Tuple) or int(call.attrs.axis) != 1:
+            return None
+        parts = list(call.args[0].fields)
+        block = self._block_of(parts)
+        if block is None or any(len(_shape(part)) != 4 or _shape(part)[1] % block for part in parts):
+            return None
+        return relax.op.concat([self._block(part, block) for part in parts], axis=1), block
+
+    def _mean(self, call: relax.Call) -> _Made:
+        """A mean over the map's height and width."""
+        block = self._block_of(call.args)
+        axes = sorted(int(axis) % 4 for axis in call.attrs.axis or ())
+        if block is None or axes != [2, 3]:
+            return None
+        mean = relax.op.mean(self._block(call.args[0], block), [2, 3], keepdims=True)
+        if call.attrs.keepdims:
+            return mean, block
+        return relax.op.reshape(self.builder_.emit(mean), _shape(call)), None
+
+    def _reshape(self, call: relax.Call) -> _Made:
+        """Flattening of a 1x1 map: blocked or not, its channels lie in the same order."""
+        block = self._block_of(call.args[:1])
+        source = _shape(call.args[0])
+        if block is None or source[2:] != (1, 1):
+            return None
+        return relax.op.reshape(self._block(call.args[0], block), _shape(call)), None
+
+    def _block_of(self, arguments: Iterable[relax.Expr]) -> int | None:
+        """Block of the first argument that is blocked."""
+        return next((self._blocked[a][1] for a in arguments if a in self._blocked_only), None)
 
 
-def legalize_conv2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Legalise a convolution: blocked layouts to `conv2d_blocked`, anything else as TVM does."""
-    attrs = call.attrs
-    if not str(attrs.data_layout).endswith("c"):
-        return tvm.ir.Op.get("relax.nn.conv2d").get_attr("FLegalize")(builder, call)
-    groups = int(attrs.groups)
-    data_shape = call.args[0].ty.shape
-    depthwise = groups == int(data_shape[1]) * int(data_shape[4])
-    return builder.call_te(
-        conv2d_blocked,
-        call.args[0],
-        call.args[1],
-        tuple(int(s) for s in attrs.strides),
-        tuple(int(p) for p in attrs.padding),
-        tuple(int(d) for d in attrs.dilation),
-        groups,
-        primfunc_name_hint="depthwise_conv2d_NCHWc" if depthwise else "conv2d_NCHWc",
+def _is_operator(expr: relax.Expr) -> bool:
+    return isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op)
+
+
+def _is_static(call: relax.Call) -> bool:
+    """Whether the result's shape is known and all of it constant."""
+    return getattr(call.ty, "shape", None) is not None and all(
+        isinstance(extent, tirx.IntImm) for extent in call.ty.shape
     )
 
 
-def transform_layout(array: np.ndarray, index_map: tirx.IndexMap) -> np.ndarray:
-    """Apply a layout's index map, whose results are ``i``, ``i // c`` or ``i % c``: a reshape and a transposition."""
-    blocks = {
-        index.a.name: int(index.b)
-        for index in index_map.final_indices
-        if isinstance(index, tirx.FloorMod | tirx.FloorDiv)
-    }
-    shape: list[int] = []
-    axis_of: dict[tuple[str, type], int] = {}
-    for variable, extent in zip(index_map.initial_indices, array.shape, strict=True):
-        block = blocks.get(variable.name)
-        parts = (
-            [(tirx.Var, extent)]
-            if block is None
-            else [(tirx.FloorDiv, extent // block), (tirx.FloorMod, block)]
-        )
-        for part, size in parts:
-            axis_of[variable.name, part] = len(shape)
-            shape.append(size)
-    order = [
-        axis_of[(index if isinstance(index, tirx.Var) else index.a).name, type(index)]
-        for index in index_map.final_indices
-    ]
-    return array.reshape(shape).transpose(order)
+def _shape(expr: relax.Expr) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in expr.ty.shape)
+
+
+def _constant(array: np.ndarray) -> relax.Expr:
+    return relax.const(np.ascontiguousarray(array), str(array.dtype))
+
+
+def _blocked_array(array: np.ndarray, block: int) -> np.ndarray:
+    batch, channels, height, width = array.shape
+    return array.reshape(batch, channels // block, block, height, width).transpose(0, 1, 3, 4, 2)
+
+
+def _unblock(blocked: relax.Expr, block: int) -> relax.Expr:
+    return relax.op.layout_transform(blocked, lambda n, c, h, w, b: (n, c * block + b, h, w))

@@ -10,7 +10,9 @@ import tvm
 from tvm import relax
 
 from tcl.compiler.constants import fold_constants
-from tcl.compiler.layout import blocked_layouts, legalize_conv2d
+from tcl.compiler.convolution import legalize_conv2d
+from tcl.compiler.layout import block_layouts
+from tcl.compiler.raising import raise_operators
 
 
 def target_of(target: dict[str, object]) -> tvm.target.Target:
@@ -18,7 +20,7 @@ def target_of(target: dict[str, object]) -> tvm.target.Target:
     return tvm.target.Target(target)
 
 
-def lower(mod: tvm.IRModule, target: tvm.target.Target, lanes: int) -> tvm.IRModule:
+def lower(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     """Lower operators to fused tensor programs.
 
     Parameters
@@ -27,8 +29,6 @@ def lower(mod: tvm.IRModule, target: tvm.target.Target, lanes: int) -> tvm.IRMod
         Relax module with constants bound (`tcl.compiler.frontend.import_relax`).
     target
         The device's TVM target.
-    lanes
-        float32 lanes of its vector registers; 1 keeps convolutions in NCHW.
 
     Returns
     -------
@@ -36,9 +36,8 @@ def lower(mod: tvm.IRModule, target: tvm.target.Target, lanes: int) -> tvm.IRMod
         `main` calls fused PrimFuncs through ``call_tir``.
     """
     with target, tvm.transform.PassContext(opt_level=3):
-        if lanes > 1:
-            mod = blocked_layouts(lanes)(mod)
-        mod = fold_constants()(mod)
+        mod = fold_constants()(raise_operators(mod))
+        mod = fold_constants()(block_layouts(mod))
         return tvm.transform.Sequential(
             [
                 relax.transform.DecomposeOpsForInference(),

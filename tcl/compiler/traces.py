@@ -14,7 +14,9 @@ from tvm.s_tir import meta_schedule as ms
 
 def tuning_context(program: tvm.IRModule, target: tvm.target.Target) -> ms.TuneContext:
     """Return the context whose space generator and post-processors are those of the target."""
-    return ms.TuneContext(program, target=target, space_generator="post-order-apply", num_threads=1, rand_state=1)
+    return ms.TuneContext(
+        program, target=target, space_generator="post-order-apply", num_threads=1, rand_state=1
+    )
 
 
 def replay(context: ms.TuneContext, trace: str) -> Schedule:

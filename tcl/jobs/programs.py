@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from tcl.compiler.frontend import OnnxModel
     from tcl.compiler.tasks import TuningTask
 
-_FLOAT_BITS = 32
-
 
 @dataclass(frozen=True)
 class Network:
@@ -44,7 +42,7 @@ def read_network(path: str, shapes: Sequence[str], device: Device) -> Network:
     shapes
         Values of ``--shape``.
     device
-        The device; its vector width decides the blocked layouts.
+        The device.
 
     Raises
     ------
@@ -61,7 +59,7 @@ def read_network(path: str, shapes: Sequence[str], device: Device) -> Network:
     from tcl.compiler.tasks import extract_tasks
 
     model = read_onnx(path, *pins)
-    mod = lower(import_relax(model), target_of(device.target), device.vector_bits // _FLOAT_BITS)
+    mod = lower(import_relax(model), target_of(device.target))
     return Network(model, mod, extract_tasks(mod))
 
 

@@ -41,7 +41,9 @@ def perfect_tilings(extent: int, parts: int, max_innermost: int) -> np.ndarray:
 
     ways = list(split(extent, parts))
     if not ways:
-        raise ValueError(f"no tiling of {extent} into {parts} factors with the innermost at most {max_innermost}")
+        raise ValueError(
+            f"no tiling of {extent} into {parts} factors with the innermost at most {max_innermost}"
+        )
     table = np.array(ways, dtype=np.int64)
     if len(table) > MAX_TILINGS:
         table = table[np.linspace(0, len(table) - 1, MAX_TILINGS).astype(np.int64)]
@@ -146,14 +148,17 @@ class DesignSpace:
         """Return one candidate's trace as JSON text ``[instructions, decisions]``."""
         sketch = self.sketches[population.sketch]
         decisions = [
-            [c.instruction, c.options[population.genes[row, i]].tolist()] for i, c in enumerate(sketch.choices)
+            [c.instruction, c.options[population.genes[row, i]].tolist()]
+            for i, c in enumerate(sketch.choices)
         ]
         return json.dumps([sketch.instructions, decisions], separators=(",", ":"))
 
     def locate(self, trace: str) -> Population | None:
         """Find a recorded trace (with or without post-processing) in this space; None where it is not in it."""
         instructions, decisions = json.loads(trace)
-        cut = next((i for i, inst in enumerate(instructions) if inst[0] == "EnterPostproc"), len(instructions))
+        cut = next(
+            (i for i, inst in enumerate(instructions) if inst[0] == "EnterPostproc"), len(instructions)
+        )
         head, taken = instructions[:cut], {index: value for index, value in decisions if index < cut}
         for number, sketch in enumerate(self.sketches):
             if sketch.instructions != head:

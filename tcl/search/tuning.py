@@ -161,7 +161,8 @@ def tune(
     device: np.ndarray,
     options: TuneOptions,
     *,
-    measure: Callable[[Iterable[tuple[SearchTask, str]]], Iterable[tuple[SearchTask, Observation]]] | None = None,
+    measure: Callable[[Iterable[tuple[SearchTask, str]]], Iterable[tuple[SearchTask, Observation]]]
+    | None = None,
     known: dict[str, Sequence[Observation]] | None = None,
     spent: int = 0,
     progress: Callable[[int, int], None] | None = None,
