@@ -21,12 +21,16 @@ if TYPE_CHECKING:
     from tcl.costmodel.training import TrainReport
 
 WEIGHTS, MODEL = "weights.safetensors", "model.json"
+_EXTRA = "extra/"
 
 
-def save_model(model: CostModel, folder: Path, metadata: dict[str, Any]) -> None:
+def save_model(
+    model: CostModel, folder: Path, metadata: dict[str, Any], extra: dict[str, torch.Tensor] | None = None
+) -> None:
     """Write `weights.safetensors` and `model.json` into `folder`.
 
-    `metadata` is any JSON object about the model; `load_model` gives it back.
+    `metadata` is any JSON object about the model; `load_model` gives it back. `extra` tensors lie beside the
+    weights for `load_extra`; scoring does not need them.
     """
     description = {
         "format": "tcl-cost-model",
@@ -36,7 +40,8 @@ def save_model(model: CostModel, folder: Path, metadata: dict[str, Any]) -> None
         "knowledge_base": model.knowledge_base is not None,
         "metadata": metadata,
     }
-    atomic_write(folder / WEIGHTS, save({name: t.contiguous() for name, t in model.state_dict().items()}))
+    tensors = model.state_dict() | {f"{_EXTRA}{name}": value for name, value in (extra or {}).items()}
+    atomic_write(folder / WEIGHTS, save({name: value.contiguous() for name, value in tensors.items()}))
     atomic_json(folder / MODEL, description)
 
 
@@ -61,12 +66,19 @@ def load_model(folder: Path) -> tuple[CostModel, dict[str, Any]]:
             )
         config = CostModelConfig(**description["config"])
         model = CostModel(config, CostModel(config) if description["knowledge_base"] else None)
-        model.load_state_dict(load_file(folder / WEIGHTS))
+        tensors = load_file(folder / WEIGHTS)
+        model.load_state_dict({name: t for name, t in tensors.items() if not name.startswith(_EXTRA)})
     except FileNotFoundError as error:
         raise BadInput(f"{folder} holds no cost model: {Path(error.filename).name} is missing") from None
     except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise BadInput(f"the cost model in {folder} is damaged: {error}") from None
     return model.eval(), description["metadata"]
+
+
+def load_extra(folder: Path) -> dict[str, torch.Tensor]:
+    """The `extra` tensors that `save_model` put beside the weights."""
+    tensors = load_file(folder / WEIGHTS)
+    return {name.removeprefix(_EXTRA): t for name, t in tensors.items() if name.startswith(_EXTRA)}
 
 
 class TrainingState:
@@ -102,7 +114,7 @@ class TrainingState:
     def restore(
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, report: TrainReport
     ) -> dict[str, torch.Tensor] | None:
-        """Put a kept state back into model, optimizer and report; return the best weights, None when nothing is kept."""
+        """Put a kept state back into model, optimizer and report; return the best weights, None when none is kept."""
         if not self.path.exists():
             return None
         with safe_open(self.path, "pt") as file:
@@ -110,7 +122,7 @@ class TrainingState:
             if json.loads(about["options"]) != self.options:
                 return None
             tensors: dict[str, dict[str, torch.Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
-            for name in file.keys():
+            for name in file.keys():  # noqa: SIM118 (no dictionary)
                 part, rest = name.split(".", 1)
                 tensors[part][rest] = file.get_tensor(name)
         model.load_state_dict(tensors["model"])

@@ -1,4 +1,8 @@
-"""Ranking losses over groups of candidates. A group never mixes tasks: latencies of different tasks do not compare."""
+"""The ranking loss over groups of candidates. A group never mixes tasks: their latencies do not compare.
+
+It is the sum of two: LambdaRank puts the fast candidates in front; a robust regression to the logarithm of the relative
+speed keeps very slow ones away from the front and gives the scores a scale, on which the heads' spread means something.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,17 @@ from torch import Tensor
 
 GAIN = 4.0
 """Steepness of the gain ``2**(GAIN * relevance) - 1``: the higher, the more the top of the list counts."""
+
+SHARPNESS = 4.0
+"""What scores are multiplied with in LambdaRank's logistic, so that it agrees with the regression's scale."""
+
+SLOWEST = 2.0**-6
+"""Relative speed below which candidates count as equally slow; failures too."""
+
+
+def ranking_loss(scores: Tensor, relevance: Tensor, mask: Tensor) -> Tensor:
+    """LambdaRank plus regression; see `lambda_rank` for the parameters."""
+    return lambda_rank(SHARPNESS * scores, relevance, mask) + speed_regression(scores, relevance, mask)
 
 
 def lambda_rank(scores: Tensor, relevance: Tensor, mask: Tensor) -> Tensor:
@@ -27,33 +42,23 @@ def lambda_rank(scores: Tensor, relevance: Tensor, mask: Tensor) -> Tensor:
     float[]
         Mean over the groups that order anything; 0 when none does.
     """
-    gain = (torch.exp2(GAIN * relevance) - 1) * mask
     with torch.no_grad():
+        gain = (torch.exp2(GAIN * relevance) - 1) * mask
+        positions = torch.arange(scores.shape[1], device=scores.device)
         order = scores.masked_fill(~mask, -torch.inf).argsort(dim=1, descending=True)
-        rank = torch.empty_like(order).scatter_(
-            1, order, torch.arange(scores.shape[1]).to(order).expand_as(order)
-        )
+        rank = torch.empty_like(order).scatter_(1, order, positions.expand_as(order))
         discount = 1 / torch.log2(rank + 2.0)
-        ideal = gain.sort(dim=1, descending=True).values / torch.log2(
-            torch.arange(2.0, scores.shape[1] + 2).to(gain)
+        ideal = (
+            (gain.sort(dim=1, descending=True).values / torch.log2(positions + 2.0)).sum(1).clamp(min=1e-6)
         )
-        ideal = ideal.sum(1).clamp(min=1e-6)
-        gap = gain.unsqueeze(2) - gain.unsqueeze(1)
-        weight = (
-            gap.clamp(min=0) * (discount.unsqueeze(2) - discount.unsqueeze(1)).abs() / ideal[:, None, None]
-        )
+        better = (gain.unsqueeze(2) - gain.unsqueeze(1)).clamp(min=0)
+        weight = better * (discount.unsqueeze(2) - discount.unsqueeze(1)).abs() / ideal[:, None, None]
         weight = weight * (mask.unsqueeze(2) & mask.unsqueeze(1))
-    loss = (weight * F.softplus(scores.unsqueeze(1) - scores.unsqueeze(2))).sum((1, 2))
-    ordered = weight.sum((1, 2)) > 0
-    return loss.sum() / ordered.sum().clamp(min=1)
+        ordering = (weight.sum((1, 2)) > 0).sum().clamp(min=1)
+    return (weight * F.softplus(scores.unsqueeze(1) - scores.unsqueeze(2))).sum() / ordering
 
 
-def list_net(scores: Tensor, relevance: Tensor, mask: Tensor, sharpness: float = 8.0) -> Tensor:
-    target = (relevance * sharpness).masked_fill(~mask, -torch.inf).softmax(1)
-    logp = scores.masked_fill(~mask, -1e9).log_softmax(1)
-    entropy = -(target * target.clamp(min=1e-12).log()).sum(1)
-    return (-(target * logp).sum(1) - entropy).mean()
-
-
-def ranking_loss(scores: Tensor, relevance: Tensor, mask: Tensor) -> Tensor:
-    return lambda_rank(scores, relevance, mask)
+def speed_regression(scores: Tensor, relevance: Tensor, mask: Tensor) -> Tensor:
+    """Huber loss to ``1 + log2(relevance) / 3``: 1 for the best, 0 for eight times slower, -1 for `SLOWEST`."""
+    target = 1 + torch.log2(relevance.clamp(min=SLOWEST)) / 3
+    return (F.huber_loss(scores, target, reduction="none") * mask).sum() / mask.sum().clamp(min=1)

@@ -163,11 +163,14 @@ class Mamba(nn.Module):
         A = -torch.exp(self.A_log.float())
         kernels = _fused_kernels() if x.is_cuda else None
         if kernels is not None:
-            dt = F.linear(dt, self.dt_proj.weight)
+            channels_first = (
+                v.permute(1, 2, 0).contiguous() for v in (x, F.linear(dt, self.dt_proj.weight), B, C, z)
+            )
+            u, delta, B, C, z = channels_first
+            bias = self.dt_proj.bias.float()
             y = kernels[0](
-                *(v.permute(1, 2, 0).contiguous() for v in (x, dt)), A, *(v.permute(1, 2, 0).contiguous() for v in (B, C)),
-                self.D.float(), z=z.permute(1, 2, 0).contiguous(), delta_bias=self.dt_proj.bias.float(), delta_softplus=True,
-            ).permute(2, 0, 1)  # fmt: skip
+                u, delta, A, B, C, self.D.float(), z=z, delta_bias=bias, delta_softplus=True
+            ).permute(2, 0, 1)
         else:
             y = selective_scan(x, F.softplus(self.dt_proj(dt)), A, B, C, self.D) * F.silu(z)
         return self.out_proj(y.transpose(0, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,7 +37,7 @@ def task_ratios(dataset: LabelledDataset, scores: np.ndarray, k: int) -> tuple[n
     # Stable sort by task, then by falling score: the first k rows of each task are its picks.
     order = np.lexsort((-scores, dataset.task))
     bounds = np.searchsorted(dataset.task[order], np.arange(len(dataset.keys) + 1))
-    for task, (start, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for task, (start, end) in enumerate(pairwise(bounds)):
         seconds = dataset.seconds[order[start:end]]
         succeeded = seconds[np.isfinite(seconds)]
         if not len(succeeded):
@@ -71,8 +72,8 @@ def top_k(dataset: LabelledDataset, scores: np.ndarray, k: int) -> float:
 def top_ks(
     dataset: LabelledDataset, scores: np.ndarray, ks: Sequence[int] = (1, 5, 10, 20)
 ) -> dict[str, float]:
-    """`top_k` for several k, by name: ``{"top1": ..., "top5": ...}``."""
-    return {f"top{k}": top_k(dataset, scores, k) for k in ks}
+    """`top_k` for several k, by name: ``{"top_1": ..., "top_5": ...}``."""
+    return {f"top_{k}": top_k(dataset, scores, k) for k in ks}
 
 
 def mean_ratio(dataset: LabelledDataset, scores: np.ndarray, k: int) -> float:

@@ -89,7 +89,7 @@ BLOCKS: dict[str, Callable[[CostModelConfig], nn.Module]] = {
 
 @dataclass
 class Inputs:
-    """A feature batch as tensors: kinds int64[n, L], values float[n, L, V], workload float[n, W], device float[n, D]."""
+    """A feature batch as tensors: kinds int64[n, L]; values, workload and device float32 as there."""
 
     kinds: Tensor
     values: Tensor
@@ -144,15 +144,14 @@ class CostModel(nn.Module):
         self.head_out = nn.Parameter(
             torch.empty(config.heads, config.hidden, 1).uniform_(-1, 1) * config.hidden**-0.5
         )
-        self.register_buffer("uncertainty_scale", torch.ones(()))
+        self.uncertainty_scale = nn.Buffer(torch.ones(()))
         self.knowledge_base = knowledge_base
         if knowledge_base is not None:
             knowledge_base.requires_grad_(False)
-            self.laterals = nn.ModuleList(
-                nn.Linear(width, width, bias=False) for _ in range(config.layers + 1)
-            )
-            for lateral in self.laterals:
+            laterals = [nn.Linear(width, width, bias=False) for _ in range(config.layers + 1)]
+            for lateral in laterals:
                 nn.init.zeros_(lateral.weight)  # start as if there were no knowledge base
+            self.laterals = nn.ModuleList(laterals)
 
     def layers(self, inputs: Inputs) -> list[Tensor]:
         """Hidden states before each block and after the last: layers + 1 arrays float[n, L, width]."""
@@ -190,8 +189,12 @@ class CostModel(nn.Module):
 
     def score(self, batch: FeatureBatch) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of the ensemble for each candidate, both float32[n]; higher mean is faster."""
-        scores = self._in_chunks(batch, self.forward)
+        scores = self.head_scores(batch)
         return scores.mean(1), scores.std(1) * float(self.uncertainty_scale)
+
+    def head_scores(self, batch: FeatureBatch) -> np.ndarray:
+        """The score of every head: float32[n, heads]."""
+        return self._in_chunks(batch, self.forward)
 
     def embed(self, batch: FeatureBatch) -> np.ndarray:
         """Where the model sees each candidate: float32[n, 3 * width], the pooled steps."""

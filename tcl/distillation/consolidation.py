@@ -1,0 +1,116 @@
+"""Compress: distil a device's model into the knowledge base without forgetting the earlier devices.
+
+Online elastic weight consolidation as in Progress & Compress (Schwarz et al. 2018, arXiv 1805.06370): one running
+Fisher information for all earlier devices, normalised for each device so that the scale of its scores does not matter,
+and one anchor, the latest knowledge base. No data of earlier devices is read.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tcl.costmodel.network import CostModel
+from tcl.costmodel.training import (
+    Groups,
+    Objective,
+    TrainOptions,
+    TrainReport,
+    epoch_groups,
+    relevance,
+    train,
+)
+from tcl.features.dataset import LabelledDataset
+
+_FISHER_STEPS = 64
+
+
+def compress(
+    knowledge: CostModel,
+    fisher: dict[str, Tensor],
+    teacher: CostModel,
+    dataset: LabelledDataset,
+    validation: LabelledDataset,
+    options: TrainOptions,
+    strength: float,
+    *,
+    state_dir: Path | None = None,
+    progress: Callable[[dict[str, float]], None] | None = None,
+) -> tuple[CostModel, TrainReport]:
+    """Train a copy of `knowledge` to score the new device's candidates like `teacher`, held back by EWC.
+
+    Parameters
+    ----------
+    knowledge, fisher
+        The knowledge base's model and the importance of its parameters.
+    teacher
+        The new device's model.
+    dataset, validation
+        Candidates of the new device to distil on, and held-out tasks for early stopping.
+    options
+        How to train.
+    strength
+        Weight of EWC's penalty, ``strength / 2 * mean(fisher * change**2)``.
+    """
+    student = copy.deepcopy(knowledge).requires_grad_(True)
+    scores = torch.from_numpy(teacher.head_scores(dataset.batch))
+    objective = _distillation(scores, knowledge, fisher, strength)
+    report = train(
+        student, dataset, options, progress, validation=validation, objective=objective, state_dir=state_dir
+    )
+    return student, report
+
+
+def _distillation(
+    teacher: Tensor, knowledge: CostModel, fisher: dict[str, Tensor], strength: float
+) -> Objective:
+    """Regression to each head of the teacher, so that the ensemble's spread is distilled too, plus EWC."""
+    anchor = {name: parameter.detach().clone() for name, parameter in knowledge.named_parameters()}
+    size = sum(value.numel() for value in anchor.values())
+
+    def objective(model: CostModel, groups: Groups) -> Tensor:
+        valid = groups.mask.flatten()
+        scores = model(groups.inputs)[valid]
+        distillation = F.huber_loss(scores, teacher[groups.rows.flatten()[valid]].to(scores))
+        change = torch.zeros_like(distillation)
+        for name, parameter in model.named_parameters():
+            change = change + (fisher[name] * (parameter - anchor[name]) ** 2).sum()
+        return distillation + strength / 2 * change / size
+
+    return objective
+
+
+def fisher_information(
+    model: CostModel, dataset: LabelledDataset, options: TrainOptions
+) -> dict[str, Tensor]:
+    """Fisher information of the scores under unit Gaussian noise, scaled to a mean of 1, by parameter name.
+
+    ``E[sum over candidates and heads of (d score / d parameter)**2]``, estimated without a backward pass for each: the
+    square of the gradient of a sum of scores with independent random signs has this expectation.
+    """
+    generator = torch.Generator().manual_seed(options.seed)
+    total = {name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}
+    student = copy.deepcopy(model).requires_grad_(True)
+    steps = epoch_groups(dataset, relevance(dataset), options, epoch=0)
+    for _, (_, groups) in zip(range(_FISHER_STEPS), steps, strict=False):
+        scores = student(groups.inputs)[groups.mask.flatten()]
+        signs = torch.randint(0, 2, scores.shape, generator=generator) * 2.0 - 1
+        student.zero_grad()
+        (scores * signs).sum().backward()
+        for name, parameter in student.named_parameters():
+            if parameter.grad is not None:
+                total[name] += parameter.grad**2
+    mean = sum(float(value.sum()) for value in total.values()) / sum(
+        value.numel() for value in total.values()
+    )
+    return {name: value / max(mean, 1e-30) for name, value in total.items()}
+
+
+def online_fisher(old: dict[str, Tensor], new: dict[str, Tensor], decay: float) -> dict[str, Tensor]:
+    """Running importance: what earlier devices need, faded by `decay`, plus what the new one needs."""
+    return {name: decay * old[name] + value for name, value in new.items()}
