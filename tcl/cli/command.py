@@ -84,6 +84,7 @@ def _print(report: Report, as_json: bool) -> None:
 
         console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
         for table in report.tables:
+            console.print(table.title, markup=False)
             console.print(table.render())
     for line in report.lines:
         click.echo(line)

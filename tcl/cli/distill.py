@@ -12,8 +12,9 @@ from tcl.jobs.distill import DistillArguments
 @device_option
 @click.option("--epochs", type=click.IntRange(1), help="Most epochs; setting learning.epochs.")
 @click.option("--seed", type=int, help="Setting learning.seed.")
-def entry(device: str, epochs: int | None, seed: int | None) -> Report:
+@click.option("--again", is_flag=True, help="Learn even when a model of the same records is registered.")
+def entry(device: str, epochs: int | None, seed: int | None, again: bool) -> Report:
     """Train or distil a device's cost model from its versioned records and register a version."""
     overrides = {"learning.epochs": epochs, "learning.seed": seed}
-    result = run_job("distill", DistillArguments(device), overrides)
+    result = run_job("distill", DistillArguments(device, again=again), overrides)
     return Report(result.to_json(), result.lines(), [result.table()])

@@ -20,11 +20,11 @@ class Table:
         return [dict(zip(self.columns, map(_cell, row), strict=True)) for row in self.rows]
 
     def render(self) -> "rich.table.Table":
-        """The table for a terminal."""
+        """The table for a terminal, without its title."""
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = RichTable(title=self.title, title_justify="left")
+        table = RichTable()
         for index, column in enumerate(self.columns):
             numeric = any(isinstance(row[index], int | float) for row in self.rows)
             table.add_column(column, justify="right" if numeric else "left", overflow="fold")

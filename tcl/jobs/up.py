@@ -93,7 +93,8 @@ def run(arguments: UpArguments, settings: Settings, steps: Steps | None = None) 
             MeasureArguments((arguments.model,), device.name, arguments.shapes, budget, limit), settings
         )
         done.append("measure")
-    if not is_learnt(device, settings):
+    data_hash = DatasetVersions(settings).device_hash(device.name)
+    if not distill.find_learnt(device.name, data_hash, settings):
         steps.distill(DistillArguments(device.name, settings.up.distill_seconds), settings)
         done.append("distill")
     champion = Registry(settings).resolve(device.name)
@@ -145,13 +146,3 @@ def lacking_measurements(arguments: UpArguments, device: Device, settings: Setti
     programs = {task.workload.key for task in network.tasks if task.worth_tuning}
     known = {record.workload for record in dataset(settings).records(device.name, programs)}
     return settings.up.measure_per_program * len(programs) if programs - known else 0
-
-
-def is_learnt(device: Device, settings: Settings) -> bool:
-    """Tell whether a cost model of the device's present records is registered."""
-    from tcl.registry.registry import Registry
-
-    data_hash = DatasetVersions(settings).device_hash(device.name)
-    return any(
-        version.tags.get("data_hash") == data_hash for version in Registry(settings).versions(device.name)
-    )

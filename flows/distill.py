@@ -1,0 +1,27 @@
+"""The flow `distill`: a device's cost model from its versioned records, evaluated and registered."""
+
+from prefect import flow
+
+from flows.tasks import show, step
+from tcl.jobs import distill as job
+from tcl.jobs.distill import DistillArguments, DistillReport
+from tcl.settings import Settings, load_settings
+
+prepare_data = step(job.prepare, retry=True)
+find_learnt = step(job.find_learnt, retry=True)
+learn = step(job.learn)
+register = step(job.register, retry=True)
+
+
+@flow(name="distill")
+def distill(arguments: DistillArguments, settings: Settings | None = None) -> DistillReport:
+    """Learn a device's records, unless a model of exactly these records is registered."""
+    settings = settings or load_settings()
+    data = prepare_data(arguments, settings)
+    known = None if arguments.again else find_learnt(data.device.name, data.data_hash, settings)
+    if known is not None:
+        return job.already_learnt(known)
+    result = learn(data, arguments, settings)
+    report = register(data, result, settings)
+    show(report.table(), f"distill-{arguments.device}")
+    return report

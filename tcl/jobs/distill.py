@@ -1,0 +1,244 @@
+"""The job `distill`: a device's cost model from its versioned records, evaluated and registered.
+
+Steps: bring the records to a version → learn from them → register the model and the knowledge base.
+"""
+
+import tempfile
+from dataclasses import asdict, dataclass
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tcl.console import note, progress
+from tcl.devices.device import Device
+from tcl.devices.store import DeviceStore
+from tcl.jobs.dataset import dataset, open_journal, take_over_tuning
+from tcl.jobs.tables import Table
+from tcl.settings import Settings
+
+if TYPE_CHECKING:
+    from tcl.distillation.distill import DistillOptions, DistillResult
+    from tcl.distillation.knowledge import KnowledgeBase
+    from tcl.registry.versions import ModelVersion
+
+
+@dataclass(frozen=True)
+class DistillArguments:
+    """What `tcl distill` is asked to do.
+
+    Attributes
+    ----------
+    device
+        Name of a recorded device.
+    seconds
+        Budget of the training; None: the settings' epochs alone.
+    again
+        Learn even when a model of the same records is registered.
+    """
+
+    device: str
+    seconds: float | None = None
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class DistillReport:
+    """The result of the job.
+
+    Attributes
+    ----------
+    model
+        The device's version.
+    knowledge_base
+        The knowledge base's new version; None when it was not replaced.
+    reasons
+        Why this model, and what became of the knowledge base.
+    """
+
+    model: "ModelVersion"
+    knowledge_base: "ModelVersion | None"
+    reasons: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as a JSON object."""
+        return {
+            "model": asdict(self.model),
+            "knowledge_base": asdict(self.knowledge_base) if self.knowledge_base else None,
+            "reasons": list(self.reasons),
+        }
+
+    def table(self) -> Table:
+        """The evaluation, a metric a row."""
+        rows = [(name, value) for name, value in self.model.metrics.items()]
+        title = (
+            f"{self.model.name} version {self.model.version} ({', '.join(self.model.aliases) or 'no alias'})"
+        )
+        return Table(title, ("metric", "value"), rows)
+
+    def lines(self) -> list[str]:
+        """What a person should know besides the table."""
+        return list(self.reasons)
+
+
+@dataclass(frozen=True)
+class Data:
+    """The records to learn from.
+
+    Attributes
+    ----------
+    device
+        Whose they are.
+    data_hash
+        Content hash of this device's records.
+    dataset_hash
+        The dataset's version, as `data.dvc` names it.
+    """
+
+    device: Device
+    data_hash: str
+    dataset_hash: str
+
+
+def run(arguments: DistillArguments, settings: Settings) -> DistillReport:
+    """Do all steps in this process."""
+    data = prepare(arguments, settings)
+    if not arguments.again and (known := find_learnt(data.device.name, data.data_hash, settings)):
+        return already_learnt(known)
+    result = learn(data, arguments, settings)
+    return register(data, result, settings)
+
+
+def prepare(arguments: DistillArguments, settings: Settings) -> Data:
+    """Take over what was measured since, and make the dataset a version.
+
+    Raises
+    ------
+    BadInput
+        When the device is unknown or has no records.
+    """
+    from tcl.versioning.dataset import DatasetVersions
+
+    device = DeviceStore(settings.devices_dir).get(arguments.device)
+    versions = DatasetVersions(settings)
+    versions.pull()
+    open_journal(settings, "measure", device.name, dataset(settings))
+    take_over_tuning(settings, device.name)
+    version = versions.version(f"Records of {device.name}")
+    return Data(device, versions.device_hash(device.name), version.hash)
+
+
+def find_learnt(device: str, data_hash: str, settings: Settings) -> "ModelVersion | None":
+    """The newest registered model of a device that was made of exactly these records and today's features."""
+    from tcl.features.batch import FEATURE_VERSION
+    from tcl.registry.registry import Registry
+
+    wanted = {"data_hash": data_hash, "feature_version": str(FEATURE_VERSION)}
+    for version in Registry(settings).versions(device):
+        if wanted.items() <= version.tags.items():
+            return version
+    return None
+
+
+def already_learnt(version: "ModelVersion") -> DistillReport:
+    """The report of a distillation that was not necessary."""
+    reason = (
+        f"version {version.version} was made of exactly these records; --again learns from them once more"
+    )
+    return DistillReport(version, None, (reason,))
+
+
+def learn(data: Data, arguments: DistillArguments, settings: Settings) -> "DistillResult":
+    """Train, with the knowledge base where there is one, and evaluate on held-out workloads."""
+    from tcl.distillation.distill import distill
+
+    knowledge_base = _knowledge_base(settings)
+    with progress(f"learning {data.device.name}", None) as advance:
+
+        def show(stage: str, epoch: dict[str, float]) -> None:
+            shown = {name: epoch[name] for name in ("loss", "top_1") if name in epoch}
+            advance(detail=", ".join([stage, *(f"{name} {value:.3f}" for name, value in shown.items())]))
+
+        return distill(
+            dataset(settings),
+            data.device,
+            knowledge_base,
+            _options(arguments, settings),
+            settings.state_dir / "distill" / data.device.name,
+            show,
+        )
+
+
+def register(data: Data, result: "DistillResult", settings: Settings) -> DistillReport:
+    """Register the device's model and, where it was replaced, the knowledge base."""
+    from tcl.costmodel.checkpoint import save_model
+    from tcl.distillation.knowledge import save_knowledge_base
+    from tcl.registry.registry import Registry
+    from tcl.registry.versions import KNOWLEDGE_BASE
+
+    registry = Registry(settings)
+    tags = _tags(data, result, registry, settings)
+    about = {"device": data.device.name, "data_hash": data.data_hash}
+    params = {**asdict(settings.learning), "chosen": result.chosen}
+    common: dict[str, Any] = {"params": params, "metrics": result.metrics, "curves": result.curves}
+    with tempfile.TemporaryDirectory(prefix="tcl-distill-") as scratch:
+        folder = Path(scratch)
+        base = None
+        if result.knowledge_base_replaced:
+            save_knowledge_base(result.knowledge_base, folder / "base", about)
+            base_tags = tags | {"learned": data.device.name, "reason": result.knowledge_base_reason}
+            base = registry.register(KNOWLEDGE_BASE, folder / "base", tags=base_tags, **common)
+            registry.promote(KNOWLEDGE_BASE, base.version)  # its gate was the forgetting bound
+            tags["knowledge_base_version"] = str(base.version)
+        save_model(result.model, folder / "model", about)
+        scatter = (result.predicted.tolist(), result.measured.tolist())
+        version = registry.register(data.device.name, folder / "model", tags=tags, scatter=scatter, **common)
+    reasons = [result.reason, result.knowledge_base_reason]
+    if result.excluded:
+        reasons.append(f"left out, since nothing succeeded: {', '.join(result.excluded)}")
+    return DistillReport(version, base, tuple(reasons))
+
+
+def _tags(data: Data, result: "DistillResult", registry: Any, settings: Settings) -> dict[str, str]:
+    """The lineage of a version."""
+    import json
+
+    from tcl.features.batch import FEATURE_VERSION
+    from tcl.versioning import git
+
+    versions = registry.versions(data.device.name)
+    return {
+        "target": json.dumps(data.device.target),
+        "data_hash": data.data_hash,
+        "dataset_version": data.dataset_hash,
+        "git_commit": git.head(settings.root) or "none",
+        "parent_version": str(versions[0].version) if versions else "none",
+        "tvm_version": installed_version("apache-tvm"),
+        "feature_version": str(FEATURE_VERSION),
+        "chosen": result.chosen,
+        "reason": result.reason,
+    }
+
+
+def _knowledge_base(settings: Settings) -> "KnowledgeBase | None":
+    from tcl.distillation.knowledge import load_knowledge_base
+    from tcl.errors import BadInput
+    from tcl.registry.registry import Registry
+    from tcl.registry.versions import KNOWLEDGE_BASE
+
+    registry = Registry(settings)
+    if not registry.versions(KNOWLEDGE_BASE):
+        return None
+    try:
+        return load_knowledge_base(registry.fetch(registry.resolve(KNOWLEDGE_BASE)))[0]
+    except BadInput as error:
+        note(f"the knowledge base is not used: {error}")
+        return None
+
+
+def _options(arguments: DistillArguments, settings: Settings) -> "DistillOptions":
+    from tcl.costmodel.training import TrainOptions
+    from tcl.distillation.distill import DistillOptions
+
+    chosen = settings.learning
+    training = TrainOptions(epochs=chosen.epochs, seed=chosen.seed, seconds=arguments.seconds)
+    return DistillOptions(train=training, forgetting_bound=chosen.forgetting_bound)
