@@ -6,23 +6,23 @@ an answer with ``error``: ``"<cause>: <detail>"``, cause build, run, crash or me
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tcl.compiler.bootstrap import import_tvm
+from tcl.compiler.places import DeviceLost, LocalPlace, RemotePlace
 from tcl.compiler.reference import reference_module
 
 _BUILD_NICENESS = 10
 _KEPT_WORKLOADS = 64
-_KEPT_INPUT_BYTES = 256 << 20
 _DETAIL_CHARACTERS = 300
-_REFERENCE_HOOK = "tcl.measuring.reference"
-_REMOTE_FLUSH_BYTES = 4 << 20
+_OUT_OF_MEMORY = ("bad_alloc", "Cannot allocate memory", "out of memory")
+_SESSION_ENDED = "code=kShutdown"  # the candidate's process on a board is gone
+_LAZY_SECONDS = 0.01  # what a first call may pay for page faults and thread start
 
 Message = dict[str, Any]
 
@@ -33,6 +33,8 @@ def preload(target: Message) -> None:
     import tvm.rpc
     import tvm.s_tir.meta_schedule
     import tvm.support.tar  # noqa: F401
+
+    import tcl.compiler.traces  # noqa: F401
 
 
 class BuildWorker:
@@ -49,55 +51,35 @@ class BuildWorker:
         self._contexts: OrderedDict[tuple[str, str], Any] = OrderedDict()
 
     def __call__(self, message: Message) -> Message:
+        import tvm
+
+        from tcl.compiler.traces import plain_json, replay
+
         answer: Message = {}
         try:
-            target = _target(message["target"])
+            target = tvm.target.Target(message["target"])
             if message["op"] == "reference":
                 module = reference_module(message["cores"], message["vector_bits"])
             else:
-                module, answer["trace"] = self._schedule(message)
+                schedule = replay(self._context(message, target), message["trace"])
+                module, answer["trace"] = schedule.mod, json.dumps(plain_json(schedule.trace.as_json()))
             return answer | _build(module, target, Path(message["folder"]), message["archive"])
         except Exception as error:
             return answer | {"error": _describe("build", error)}
 
-    def _schedule(self, message: Message) -> tuple[Any, str]:
-        from tvm.s_tir import Schedule, Trace
+    def _context(self, message: Message, target: Any) -> Any:
+        from tvm.s_tir.meta_schedule.database import Workload
 
-        context = self._context(message)
-        trace = json.loads(message["trace"])
-        schedule = Schedule(context.mod, debug_mask="none", seed=1)
-        Trace.apply_json_to_schedule(trace, schedule)
-        if not any(instruction[0] == "EnterPostproc" for instruction in trace[0]):
-            schedule.enter_postproc()
-            for step in context.space_generator.postprocs:
-                if not step.apply(schedule):
-                    name = type(step).__name__
-                    raise ValueError(f"post-processing ({name}) rejects the schedule")
-        return schedule.mod, json.dumps(_plain(schedule.trace.as_json()))
-
-    def _context(self, message: Message) -> Any:
-        """Return the workload's tuning context, whose post-processors are those of its design space."""
-        from tvm.s_tir import meta_schedule
+        from tcl.compiler.traces import tuning_context
 
         key = (message["workload"], json.dumps(message["target"], sort_keys=True))
         if key not in self._contexts:
-            workload = meta_schedule.database.Workload.from_json(json.loads(message["program"]))
-            self._contexts[key] = meta_schedule.TuneContext(
-                workload.mod,
-                target=_target(message["target"]),
-                space_generator="post-order-apply",
-                num_threads=1,
-            )
+            program = Workload.from_json(json.loads(message["program"])).mod
+            self._contexts[key] = tuning_context(program, target)
             if len(self._contexts) > _KEPT_WORKLOADS:
                 self._contexts.popitem(last=False)
         self._contexts.move_to_end(key)
         return self._contexts[key]
-
-
-def _target(value: Message) -> Any:
-    import tvm
-
-    return tvm.target.Target(value)
 
 
 def _build(module: Any, target: Any, folder: Path, archive: bool) -> Message:
@@ -121,34 +103,13 @@ def _build(module: Any, target: Any, folder: Path, archive: bool) -> Message:
     }
 
 
-def _plain(value: Any) -> Any:
-    """Turn TVM's containers into what the json module writes."""
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, str):
-        return str(value)
-    if hasattr(value, "value"):  # IntImm, FloatImm
-        return value.value
-    return [_plain(item) for item in value]
-
-
 def _describe(cause: str, error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[-1] if lines else "no message"
-    out_of_memory = isinstance(error, MemoryError) or any(
-        sign in str(error) for sign in ("bad_alloc", "Cannot allocate memory", "out of memory")
-    )
-    return f"{'memory' if out_of_memory else cause}: {type(error).__name__}: {text}"[:_DETAIL_CHARACTERS]
-
-
-class _Place(Protocol):
-    """Where candidates run."""
-
-    device: Any
-
-    def load(self, path: str) -> Any: ...
-
-    def time(self, function: Any, arguments: list[Any], repeats: int) -> tuple[list[float], list[float]]: ...
+    if any(sign in str(error) for sign in _OUT_OF_MEMORY) or isinstance(error, MemoryError):
+        cause = "memory"
+    elif _SESSION_ENDED in str(error):
+        cause = "crash"
+    return f"{cause}: {type(error).__name__}: {lines[-1] if lines else 'no message'}"[:_DETAIL_CHARACTERS]
 
 
 class RunWorker:
@@ -160,25 +121,33 @@ class RunWorker:
     levels another kernel has just filled.
     """
 
-    def __init__(self, place: _Place) -> None:
+    def __init__(self, place: LocalPlace | RemotePlace) -> None:
         self._place = place
-        self._inputs = _Inputs(place)
 
     def __call__(self, message: Message) -> Message:
         try:
             module = self._place.load(message["artifact"])
-            arguments = self._inputs.make(message["args"])
-            seconds = _time_once(module, arguments, self._place.device)
-            if seconds > message["hopeless"]:  # a first call pays for page faults: be sure
-                seconds = min(seconds, _time_once(module, arguments, self._place.device))
-            hopeless = seconds > message["hopeless"]
-            repeats = 1 if hopeless else max(1, min(message["repeats"], int(message["budget"] / seconds)))
+            arguments = self._place.inputs.make(message["args"])
+            seconds = self._time_once(module, arguments)
+            if message["hopeless"] < seconds < _LAZY_SECONDS:
+                seconds = min(seconds, self._time_once(module, arguments))
+            if seconds > message["hopeless"]:
+                repeats = 1
+            else:
+                repeats = max(1, min(message["repeats"], int(message["budget"] / seconds)))
             run, reference = self._place.time(module, arguments, repeats)
             return {"run_seconds": run, "reference_seconds": reference}
-        except ConnectionError as error:
+        except DeviceLost as error:
             return {"lost": str(error)}
         except Exception as error:
             return {"error": _describe("run", error)}
+
+    def _time_once(self, module: Any, arguments: list[Any]) -> float:
+        function = module["main"]
+        start = time.perf_counter()
+        function(*arguments)
+        self._place.device.sync()
+        return time.perf_counter() - start
 
 
 def run_worker(settings: Message) -> RunWorker:
@@ -187,98 +156,4 @@ def run_worker(settings: Message) -> RunWorker:
     `settings`: ``cores`` (threads), ``reference`` (artifact), ``reference_args`` and ``rpc`` (None, or host,
     port, key and timeout).
     """
-    if settings["rpc"] is not None:
-        from tcl.compiler.remote import RemotePlace
-
-        return RunWorker(RemotePlace(settings))
-    return RunWorker(_Here(settings))
-
-
-class _Here:
-    """This machine."""
-
-    def __init__(self, settings: Message) -> None:
-        cores = settings["cores"]
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-cores:])
-        os.environ["TVM_NUM_THREADS"] = str(cores)
-        _raise_priority()
-        import tvm
-
-        self.device = tvm.cpu()
-        self._reference = self.load(settings["reference"])["main"]
-        self._arguments = _Inputs(self).make(settings["reference_args"])
-        self._seconds: list[float] = []
-        tvm.register_global_func(_REFERENCE_HOOK, self._run_reference, override=True)
-
-    def load(self, path: str) -> Any:
-        import tvm
-
-        return tvm.runtime.load_module(path)
-
-    def time(self, module: Any, arguments: list[Any], repeats: int) -> tuple[list[float], list[float]]:
-        self._seconds.clear()
-        evaluator = module.time_evaluator(
-            "main", self.device, number=1, repeat=repeats, f_preproc=_REFERENCE_HOOK
-        )
-        return list(evaluator(*arguments).results), list(self._seconds)
-
-    def _run_reference(self, *_: Any) -> None:
-        self._reference(
-            *self._arguments
-        )  # the timed call must not depend on what the candidate left in the caches
-        start = time.perf_counter()
-        self._reference(*self._arguments)
-        self._seconds.append(time.perf_counter() - start)
-
-
-def _raise_priority() -> None:
-    """Run before all other processes where this is permitted, and among them where it is not.
-
-    A real-time class, since many systems weigh niceness only within one terminal session. Of each second the
-    kernel keeps a part for the others, so that even a candidate that hangs leaves the engine the time to end
-    it.
-    """
-    with contextlib.suppress(PermissionError):
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
-
-
-def _time_once(module: Any, arguments: list[Any], device: Any) -> float:
-    function = module["main"]
-    start = time.perf_counter()
-    function(*arguments)
-    device.sync()
-    return time.perf_counter() - start
-
-
-class _Inputs:
-    """Seeded random arguments, kept for the next candidate up to a bound."""
-
-    def __init__(self, place: _Place) -> None:
-        self._place = place
-        self._kept: dict[tuple[str, tuple[int, ...], int], Any] = {}
-        self._bytes = 0
-
-    def make(self, specifications: list[Any]) -> list[Any]:
-        """Return one tensor for each ``[dtype, shape]``."""
-        if self._bytes > _KEPT_INPUT_BYTES:
-            self._kept.clear()
-            self._bytes = 0
-        tensors = []
-        for position, (dtype, shape) in enumerate(specifications):
-            key = (dtype, tuple(shape), position)
-            if key not in self._kept:
-                self._kept[key] = self._tensor(dtype, shape, position)
-            tensors.append(self._kept[key])
-        return tensors
-
-    def _tensor(self, dtype: str, shape: list[int], seed: int) -> Any:
-        import numpy as np
-        import tvm
-
-        count = int(np.prod(shape, dtype=np.float64))
-        block = np.random.default_rng(seed).random(min(count, 1 << 16))
-        if not dtype.startswith(("float", "bfloat")):
-            block = block * 2  # zeros and ones: right for masks, and small enough for indices
-        values = np.resize(block.astype(dtype), shape)
-        self._bytes += values.nbytes
-        return tvm.runtime.tensor(values, device=self._place.device)
+    return RunWorker(LocalPlace(settings) if settings["rpc"] is None else RemotePlace(settings))

@@ -156,6 +156,10 @@ class Builders:
             job.discard()
         self._busy.clear()
 
+    def forget(self) -> None:
+        """Forget all builds, when the pool ends them."""
+        self._busy.clear()
+
     def _take(self, worker: Worker) -> Job:
         job = self._busy.pop(worker)
         answer, worker = self._pool.answer(worker, self._deadlines.pop(worker), "build")

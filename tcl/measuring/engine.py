@@ -59,23 +59,22 @@ class MeasuringEngine:
         self._overlap = self._options.overlap or device.rpc is not None
         self._storms = StormWatch(self._options.storm_spread, self._options.storm_floor)
         self._best: dict[str, float] = {}
-        self._processes: contextlib.ExitStack | None = None
-        self._pool: WorkerPool
+        self._pool: WorkerPool | None = None
         self._builders: Builders | None = None
         self._runner: Worker
 
     def __enter__(self) -> MeasuringEngine:
-        self._processes = contextlib.ExitStack()
         self._pool = WorkerPool(self._device.target)
-        self._processes.callback(self._pool.close)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._processes is not None:
-            self._processes.close()
-        self._processes = self._builders = None
+        if self._builders is not None:
+            self._builders.forget()  # an iterator that is dropped later finds nothing to cancel
+        if self._pool is not None:
+            self._pool.close()
+        self._pool = self._builders = None
 
     def measure(self, requests: Iterable[MeasureRequest]) -> Iterator[MeasureResult]:
         """Build and time candidates, yielding each result as soon as it is there (not in the given order).
@@ -88,7 +87,7 @@ class MeasuringEngine:
             When the processes cannot be started, or the device cannot be reached any more. What was yielded
             before holds.
         """
-        builders = self._start()
+        pool, builders = self._start()
         waiting = deque(requests)
         ready: deque[Job] = deque()
         stormy: deque[Job] = deque()
@@ -103,7 +102,7 @@ class MeasuringEngine:
                     ready.extend(builders.wait())
                     continue
                 job = ready.popleft()
-                if job.error is None and self._time(job, builders) and self._in_storm(job):
+                if job.error is None and self._time(job, pool, builders) and self._in_storm(job):
                     stormy.append(job)
                     continue
                 job.discard()
@@ -113,12 +112,12 @@ class MeasuringEngine:
             for job in (*ready, *stormy):
                 job.discard()
 
-    def _start(self) -> Builders:
+    def _start(self) -> tuple[WorkerPool, Builders]:
         """Start the workers once the server has loaded TVM; does nothing the second time."""
-        if self._processes is None:
+        if self._pool is None:
             raise RuntimeError("the engine is not open: use it in a with statement")
         if self._builders is not None:
-            return self._builders
+            return self._pool, self._builders
         device, options = self._device, self._options
         self._pool.wait_until_ready()
         limits = {"memory_bytes": options.memory_bytes or _half_of_memory()}
@@ -135,9 +134,9 @@ class MeasuringEngine:
         }
         self._runner = self._pool.spawn("run", limits | settings)
         self._builders = builders
-        return builders
+        return self._pool, builders
 
-    def _time(self, job: Job, builders: Builders) -> bool:
+    def _time(self, job: Job, pool: WorkerPool, builders: Builders) -> bool:
         """Time a built job; tell whether it ran. Otherwise its error says why."""
         best = self._best.get(job.request.workload, float("inf"))
         message = {
@@ -148,19 +147,19 @@ class MeasuringEngine:
             "hopeless": min(best * self._options.hopeless_factor, self._options.run_timeout),
         }
         with contextlib.nullcontext() if self._overlap else builders.paused():
-            answer = self._run(message)
+            answer = self._run(pool, message)
         job.error = answer.get("error")
         if job.error is None:
             job.timings.append((answer["run_seconds"], answer["reference_seconds"]))
             self._best[job.request.workload] = min(best, statistics.median(answer["run_seconds"]))
         return job.error is None
 
-    def _run(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _run(self, pool: WorkerPool, message: dict[str, Any]) -> dict[str, Any]:
         """Send a message to the run worker and take the answer, connecting again to a lost device."""
         for attempt in range(_RECONNECTS + 1):
             self._runner.send(message)
             deadline = time.monotonic() + self._options.run_timeout
-            answer, self._runner = self._pool.answer(self._runner, deadline, "run")
+            answer, self._runner = pool.answer(self._runner, deadline, "run")
             if "lost" not in answer:
                 return answer
             if attempt < _RECONNECTS:

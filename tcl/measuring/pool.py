@@ -26,6 +26,8 @@ _END_SECONDS = 5.0
 _SERVED = 300  # messages after which a worker is replaced, since TVM's memory grows with each
 _DETAIL_CHARACTERS = 200
 
+_BACKTRACE = ("!!!", "Stack trace:", "File ", "[bt]")  # how TVM's own signal handler writes
+
 
 class Worker:
     """A build or run worker: a process group of its own that answers JSON messages.
@@ -191,7 +193,8 @@ def cause_of_end(number: int | None, log: str) -> str:
 
     A worker that nobody of ours killed and that still died of SIGKILL met the system's out-of-memory killer.
     """
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    lines = [line.strip() for line in log.splitlines()]
+    lines = [line for line in lines if line and not line.startswith(_BACKTRACE)]
     words = f" ({lines[-1][:_DETAIL_CHARACTERS]})" if lines else ""
     if any(sign in log for sign in ("bad_alloc", "out of memory", "MemoryError", "Cannot allocate memory")):
         return f"memory: the worker ran out of memory{words}"
