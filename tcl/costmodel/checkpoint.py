@@ -53,6 +53,8 @@ def load_model(folder: Path) -> tuple[CostModel, dict[str, Any]]:
     BadInput
         When a file is missing or damaged, or the model reads features of another version.
     """
+    if missing := [file for file in (MODEL, WEIGHTS) if not (folder / file).is_file()]:
+        raise BadInput(f"{folder} holds no cost model: {missing[0]} is missing")
     try:
         description = json.loads((folder / MODEL).read_text())
         if description["feature_version"] != FEATURE_VERSION:
@@ -68,8 +70,6 @@ def load_model(folder: Path) -> tuple[CostModel, dict[str, Any]]:
         model = CostModel(config, CostModel(config) if description["knowledge_base"] else None)
         tensors = load_file(folder / WEIGHTS)
         model.load_state_dict({name: t for name, t in tensors.items() if not name.startswith(_EXTRA)})
-    except FileNotFoundError as error:
-        raise BadInput(f"{folder} holds no cost model: {Path(error.filename).name} is missing") from None
     except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise BadInput(f"the cost model in {folder} is damaged: {error}") from None
     return model.eval(), description["metadata"]

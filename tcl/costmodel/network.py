@@ -41,7 +41,7 @@ class CostModelConfig:
     """
 
     block: str = "mamba2"
-    width: int = 64
+    width: int = 48
     layers: int = 2
     state: int = 16
     heads: int = 4

@@ -1,0 +1,111 @@
+"""Training: it learns, repeats itself, stops, and goes on after an interruption."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tcl.costmodel.metrics import mean_ratio
+from tcl.costmodel.network import CostModelConfig, build_model
+from tcl.costmodel.splits import take_rows
+from tcl.costmodel.training import TrainOptions, epoch_groups, relevance, train
+from tcl.errors import WorkFailed
+from tcl.features.dataset import LabelledDataset
+
+CONFIG = CostModelConfig(width=16, layers=1, heads=2, hidden=8)
+OPTIONS = TrainOptions(epochs=12, learning_rate=1e-2, group=12, groups=4)
+
+
+class Interrupted(Exception):
+    """Stands for a killed process."""
+
+
+def test_training_ranks_held_out_tasks_when_latency_follows_a_feature(dataset: LabelledDataset) -> None:
+    model = build_model(CONFIG, 0)
+    before = mean_ratio(dataset, model.score(dataset.batch)[0], 1)
+    report = train(model, dataset, OPTIONS)
+    after = mean_ratio(dataset, model.score(dataset.batch)[0], 1)
+    assert after > max(before, 0.85)
+    assert report.curve[-1]["loss"] < report.curve[0]["loss"]
+
+
+def test_training_gives_the_same_weights_when_repeated(dataset: LabelledDataset) -> None:
+    results = []
+    for _ in range(2):
+        model = build_model(CONFIG, 0)
+        train(model, dataset, replace(OPTIONS, epochs=2))
+        results.append(model.state_dict())
+    assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
+
+
+def test_training_ends_with_the_same_weights_when_it_was_interrupted(
+    dataset: LabelledDataset, tmp_path: Path
+) -> None:
+    whole = build_model(CONFIG, 0)
+    report = train(whole, dataset, replace(OPTIONS, epochs=4))
+
+    def stop(entry: dict[str, float]) -> None:
+        if entry["epoch"] == 2:
+            raise Interrupted
+
+    options = replace(OPTIONS, epochs=4)
+    with pytest.raises(Interrupted):
+        train(build_model(CONFIG, 0), dataset, options, stop, state_dir=tmp_path)
+    resumed = build_model(CONFIG, 0)
+    epochs: list[float] = []
+    again = train(resumed, dataset, options, lambda entry: epochs.append(entry["epoch"]), state_dir=tmp_path)
+    assert epochs == [2, 3]
+    assert [entry["loss"] for entry in again.curve] == [entry["loss"] for entry in report.curve]
+    assert all(torch.equal(value, resumed.state_dict()[name]) for name, value in whole.state_dict().items())
+    assert not list(tmp_path.iterdir())
+
+
+def test_training_ignores_a_kept_state_when_the_options_differ(
+    dataset: LabelledDataset, tmp_path: Path
+) -> None:
+    def stop(entry: dict[str, float]) -> None:
+        if entry["epoch"] == 1:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train(build_model(CONFIG, 0), dataset, OPTIONS, stop, state_dir=tmp_path)
+    report = train(build_model(CONFIG, 0), dataset, replace(OPTIONS, epochs=1, seed=5), state_dir=tmp_path)
+    assert len(report.curve) == 1
+
+
+def test_training_stops_early_when_the_held_out_tasks_gain_nothing(dataset: LabelledDataset) -> None:
+    noise = replace(dataset, seconds=np.random.default_rng(0).uniform(1, 2, len(dataset)))
+    report = train(build_model(CONFIG, 0), noise, replace(OPTIONS, epochs=60, patience=2))
+    assert len(report.curve) < 60
+
+
+def test_training_stops_when_its_time_is_over(dataset: LabelledDataset) -> None:
+    report = train(
+        build_model(CONFIG, 0), dataset, replace(OPTIONS, epochs=10_000, patience=10_000, seconds=0.5)
+    )
+    assert 1 <= len(report.curve) < 10_000
+
+
+def test_training_fails_when_there_is_nothing_to_compare(dataset: LabelledDataset) -> None:
+    one_each = take_rows(dataset, np.flatnonzero(np.diff(dataset.task, prepend=-1)))
+    with pytest.raises(WorkFailed, match="no group"):
+        train(build_model(CONFIG, 0), one_each, OPTIONS)
+
+
+def test_groups_hold_each_row_once_and_never_two_tasks(dataset: LabelledDataset) -> None:
+    rows = []
+    for _, groups in epoch_groups(dataset, relevance(dataset), TrainOptions(group=7, groups=3), epoch=0):
+        for row, mask in zip(groups.rows.numpy(), groups.mask.numpy(), strict=True):
+            rows += row[mask].tolist()
+            assert len(set(dataset.task[row[mask]])) == 1
+    assert sorted(rows) == list(range(len(dataset)))
+
+
+def test_relevance_is_one_for_the_best_and_zero_for_failures(dataset: LabelledDataset) -> None:
+    seconds = dataset.seconds.copy()
+    seconds[3] = np.inf
+    labels = relevance(replace(dataset, seconds=seconds))
+    assert labels[3] == 0 and labels.max() == 1
+    assert all(labels[dataset.task == task].max() == 1 for task in range(len(dataset.keys)))
