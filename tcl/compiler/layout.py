@@ -22,11 +22,32 @@ that devices share their tensor programs and learn from each other's measurement
 MIN_BLOCK = 4
 _Made = tuple[relax.Expr, int | None] | None  # a rewritten call and its block; None: the call stays
 _ELEMENTWISE = frozenset(
-    f"relax.{name}"
-    for name in (
-        "nn.relu nn.relu6 nn.leakyrelu nn.silu nn.gelu nn.gelu_tanh sigmoid tanh exp erf sqrt rsqrt abs "
-        "negative square clip add subtract multiply divide maximum minimum power astype"
-    ).split()
+    [
+        "relax.nn.relu",
+        "relax.nn.relu6",
+        "relax.nn.leakyrelu",
+        "relax.nn.silu",
+        "relax.nn.gelu",
+        "relax.nn.gelu_tanh",
+        "relax.sigmoid",
+        "relax.tanh",
+        "relax.exp",
+        "relax.erf",
+        "relax.sqrt",
+        "relax.rsqrt",
+        "relax.abs",
+        "relax.negative",
+        "relax.square",
+        "relax.clip",
+        "relax.add",
+        "relax.subtract",
+        "relax.multiply",
+        "relax.divide",
+        "relax.maximum",
+        "relax.minimum",
+        "relax.power",
+        "relax.astype",
+    ]
 )
 _POOLS: dict[str, Callable[..., relax.Expr]] = {
     "relax.nn.max_pool2d": relax.op.nn.max_pool2d,

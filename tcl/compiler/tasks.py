@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,13 +95,28 @@ def program_of(workload: Workload) -> tvm.IRModule:
 
 def design_space(task: TuningTask, target: tvm.target.Target) -> DesignSpace:
     """Generate a task's sketches with MetaSchedule's rules for the target."""
-    sketches = tuning_context(task.mod, target).generate_design_space()
+    with _silent_stderr():
+        sketches = tuning_context(task.mod, target).generate_design_space()
     traces = [plain_json(sketch.trace.as_json()) for sketch in sketches]
     locations = [
         _compute_locations(task.mod, sketch.trace, trace)
         for sketch, trace in zip(sketches, traces, strict=True)
     ]
     return DesignSpace(traces, locations)
+
+
+@contextlib.contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Keep TVM's C++ warnings (of custom rules that the CPU does not have) off the terminal."""
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _compute_locations(mod: tvm.IRModule, trace: Trace, parsed: Any) -> dict[int, list[int]]:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tcl.compiler.tasks import TuningTask
     from tcl.measuring.types import MeasureResult
     from tcl.records.record import MeasureRecord
-    from tcl.search.task import Model
-    from tcl.search.tuning import Observation, SearchTask, TaskOutcome
+    from tcl.search.task import Model, Observation
+    from tcl.search.tuning import SearchTask, TaskOutcome
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Known:
 
 def recall(tasks: "Sequence[TuningTask]", device: Device, settings: Settings) -> Known:
     """Collect what is known of some programs, also from a tuning that was interrupted."""
-    from tcl.search.tuning import Observation
+    from tcl.search.task import Observation
 
     open_journal(settings, "tune", device.name, tuning_store(settings))
     records = list(known_records(settings, device.name, {task.workload.key for task in tasks}))

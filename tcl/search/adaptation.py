@@ -3,7 +3,7 @@
 The registered model ranks; it does not know seconds, and it errs on programs unlike any it has seen. Each task
 therefore keeps a Gaussian process over the model's embeddings whose mean is a line in the model's score: a few
 measurements shift the line, and candidates near a measured one move with it. Exact, as a task has few measurements.
-Source: Rasmussen & Williams, Gaussian Processes for Machine Learning, eq. 2.25-2.26, with the line as a Bayesian linear mean.
+Source: Rasmussen & Williams, Gaussian Processes for Machine Learning, eq. 2.25-2.26, with the line as a linear mean.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class TaskAdaptation:
         """Least log seconds measured; infinity before the first."""
         return float(self._logs.min()) if len(self) else float("inf")
 
-    def add(self, score: float, embedding: np.ndarray, seconds: float) -> None:
-        """Take in one measurement."""
-        self._scores = np.append(self._scores, score)
-        row = np.asarray(embedding, dtype=np.float64)[None]
-        self._embeddings = row if self._embeddings is None else np.concatenate([self._embeddings, row])
+    def add(self, scores: np.ndarray, embeddings: np.ndarray, seconds: np.ndarray) -> None:
+        """Take in measurements: the model's scores ``[n]`` and embeddings ``[n, E]``, and measured seconds ``[n]``."""
+        rows = np.asarray(embeddings, dtype=np.float64)
+        self._embeddings = rows if self._embeddings is None else np.concatenate([self._embeddings, rows])
+        self._scores = np.append(self._scores, scores)
         self._logs = np.append(self._logs, np.log(seconds))
 
     def line(self) -> tuple[float, float]:

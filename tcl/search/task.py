@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,6 +45,22 @@ class Candidate:
     trace: str
     score: float
     gain: float
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A measurement of a task, from an earlier session or this one.
+
+    Attributes
+    ----------
+    trace
+        JSON text, with or without post-processing.
+    seconds
+        Drift-normalised median; None for a failure.
+    """
+
+    trace: str
+    seconds: float | None
 
 
 class TaskSearch:
@@ -100,18 +116,22 @@ class TaskSearch:
             self._featuriser = Featuriser(self._space, self._summary, self._device)
         return self._space
 
-    def observe(self, trace: str, seconds: float | None) -> None:
-        """Take in a measurement of this task: seconds, or None for a failure (which is not tried again)."""
-        found = self.space.locate(trace)
-        if found is None:
+    def observe(self, observations: Sequence[Observation]) -> None:
+        """Take in measurements of this task; failures are not tried again, traces of other spaces are passed over."""
+        successes = []
+        for observation in observations:
+            found = self.space.locate(observation.trace)
+            if found is None:
+                continue
+            self._tried.add(_identity(found, 0))
+            if observation.seconds is not None:
+                successes.append((observation.seconds, found))
+        if not successes:
             return
-        self._tried.add(_identity(found, 0))
-        if seconds is None:
-            return
-        batch = self._featuriser.batch([found])
-        mean, _ = self._model.score(batch)
-        self.adaptation.add(float(mean[0]), self._model.embed(batch)[0], seconds)
-        self._measured.append((seconds, found))
+        batch = self._featuriser.batch([found for _, found in successes])
+        scores, embeddings = self._model.score(batch)[0], self._model.embed(batch)
+        self.adaptation.add(scores, embeddings, np.array([seconds for seconds, _ in successes]))
+        self._measured.extend(successes)
 
     def propose(self, count: int) -> list[Candidate]:
         """Search and return up to `count` untried candidates, most promising first."""

@@ -13,7 +13,7 @@ from tcl.measuring.engine import MeasuringEngine
 from tcl.measuring.types import MeasureRequest, MeasureResult
 from tcl.records.record import Workload
 from tcl.search.space import DesignSpace
-from tcl.search.task import Candidate, Model, TaskSearch
+from tcl.search.task import Candidate, Model, Observation, TaskSearch
 
 _FIRST = 2  # candidates of a task's first round
 _ROUND = 16  # trials between two looks at where the budget gains most
@@ -67,22 +67,6 @@ class SearchTask:
         return self.workload.summary
 
 
-@dataclass(frozen=True)
-class Observation:
-    """A measurement of a task, from an earlier session or this one.
-
-    Attributes
-    ----------
-    trace
-        JSON text, with or without post-processing.
-    seconds
-        Drift-normalised median; None for a failure.
-    """
-
-    trace: str
-    seconds: float | None
-
-
 @dataclass
 class TaskOutcome:
     """What tuning found for one task.
@@ -122,8 +106,7 @@ class _State:
         self.search = search
         self.proposals: list[Candidate] = []
         self.results: list[tuple[float, str, bool]] = []  # seconds, trace, measured in this session
-        for observation in known:
-            self.take(observation, fresh=False)
+        self._take(known, fresh=False)
 
     @property
     def weight(self) -> int:
@@ -133,13 +116,15 @@ class _State:
     def best_seconds(self) -> float:
         return min((seconds for seconds, _, _ in self.results), default=float("inf"))
 
-    def take(self, observation: Observation, *, fresh: bool) -> None:
-        self.search.observe(observation.trace, observation.seconds)
-        if fresh:
-            self.outcome.trials += 1
-            self.outcome.failures += observation.seconds is None
-        if observation.seconds is not None:
-            self.results.append((observation.seconds, observation.trace, fresh))
+    def take(self, observation: Observation) -> None:
+        """Take in a trial."""
+        self.outcome.trials += 1
+        self.outcome.failures += observation.seconds is None
+        self._take([observation], fresh=True)
+
+    def _take(self, observations: Sequence[Observation], *, fresh: bool) -> None:
+        self.search.observe(observations)
+        self.results.extend((o.seconds, o.trace, fresh) for o in observations if o.seconds is not None)
 
     def conclude(self) -> TaskOutcome:
         outcome = self.outcome
@@ -246,7 +231,7 @@ def _spend(
             state.proposals.remove(candidate)
         requests = [(state.outcome.task, candidate.trace) for state, candidate in batch]
         for task, observation in measure(requests):
-            by_key[task.workload.key].take(observation, fresh=True)
+            by_key[task.workload.key].take(observation)
             left -= 1
             if progress is not None:
                 progress(total - left, total)
