@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from tcl.features.threads import threads_row
 from tcl.features.tracker import (
     AXIS,
     COUNT,
@@ -55,11 +54,6 @@ def add_summary(tracker: Tracker, *, unroll: Any = None, parallel: Any = None, v
             rows.append((KIND_IDS[kind], main, _level_row(levels, role, main)))
     schedule = _schedule_row(tracker, main, spatial, reduce, unroll, parallel, vector)
     rows.append((KIND_IDS["summary_schedule"], main, schedule))
-    if any(kind == KIND_IDS["bind_thread"] for kind, _, _ in tracker.rows):
-        operands = _operands(main, 4, max(len(reduce) - 1, 1))
-        blocks, threads = schedule[0] * 5, schedule[1] * 5
-        threads_values = threads_row(tracker, main.tiles, blocks, threads, operands, reduce)
-        rows.append((KIND_IDS["summary_threads"], main, threads_values))
     tracker.rows[:0] = rows
 
 

@@ -16,7 +16,6 @@ KINDS = (
     "summary_spatial",  # the main block's spatial tile, level by level
     "summary_reduce",  # its reduction tile
     "summary_schedule",  # parallelism, vector, unrolling and footprints of the whole schedule
-    "summary_threads",  # what it asks of a GPU's multiprocessors
     "split",
     "parallel",
     "vectorize",

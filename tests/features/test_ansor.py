@@ -73,7 +73,6 @@ def test_gpu_steps_become_a_short_sequence() -> None:
         "summary_spatial",
         "summary_reduce",
         "summary_schedule",
-        "summary_threads",
         "cache_write",
         "split",
         "split",
