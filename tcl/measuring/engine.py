@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import statistics
+import tempfile
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -146,7 +148,11 @@ class MeasuringEngine:
             "budget": self._options.budget_seconds,
             "hopeless": min(best * self._options.hopeless_factor, self._options.run_timeout),
         }
-        with contextlib.nullcontext() if self._overlap else builders.paused():
+        with contextlib.ExitStack() as stack:
+            if self._device.rpc is None:
+                stack.enter_context(_only_timing_here())
+            if not self._overlap:
+                stack.enter_context(builders.paused())
             answer = self._run(pool, message)
         job.error = answer.get("error")
         if job.error is None:
@@ -180,6 +186,17 @@ class MeasuringEngine:
             runs, reference_runs = min(job.timings, key=lambda timing: statistics.median(timing[1]))
             reference = statistics.median(reference_runs)
         return MeasureResult(job.request, job.trace, tuple(runs), reference, job.error, time.time())
+
+
+@contextlib.contextmanager
+def _only_timing_here() -> Iterator[None]:
+    """Keep other engines on this machine from timing meanwhile. A process that dies frees the lock."""
+    folder = os.open(tempfile.gettempdir(), os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _half_of_memory() -> int:
