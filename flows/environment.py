@@ -21,7 +21,7 @@ def prepare(settings: Settings, api_url: str | None) -> None:
     settings.prefect_home.mkdir(parents=True, exist_ok=True)  # Prefect makes no parent folders
     variables = {
         "PREFECT_HOME": str(settings.prefect_home),
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "300",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
         "DO_NOT_TRACK": "1",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tcl.console import note
+from tcl.errors import WorkFailed
 from tcl.settings import Settings, load_settings
 
 _TIMEOUT_SECONDS = 3.0
@@ -41,7 +42,16 @@ def _run_flow(name: str, arguments: Any, settings: Settings, address: str | None
     from flows.environment import prepare
 
     prepare(settings, address)
-    return getattr(importlib.import_module(f"flows.{name}"), name)(arguments, settings)
+    flow = getattr(importlib.import_module(f"flows.{name}"), name)
+    try:
+        return flow(arguments, settings)
+    except RuntimeError as error:
+        if "ephemeral Prefect API" not in str(error):
+            raise
+        raise WorkFailed(
+            "the temporary Prefect API did not start in time; try again when the machine is less busy, or start an API"
+            " with `prefect server start` and set PREFECT_API_URL"
+        ) from error
 
 
 def _answers(address: str) -> bool:

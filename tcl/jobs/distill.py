@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tcl.distillation.knowledge import KnowledgeBase
     from tcl.registry.versions import ModelVersion
 
+FEWEST_PROGRAMS = 3
+"""Programs that learning needs: to train on, to stop early by, to evaluate on."""
+
 
 @dataclass(frozen=True)
 class DistillArguments:
@@ -148,10 +151,21 @@ def already_learnt(version: "ModelVersion") -> DistillReport:
 
 
 def learn(data: Data, arguments: DistillArguments, settings: Settings) -> "DistillResult":
-    """Train, with the knowledge base where there is one, and evaluate on held-out workloads."""
+    """Train, with the knowledge base where there is one, and evaluate on held-out workloads.
+
+    A device with too few programs to hold any out begins with the knowledge base's own model.
+
+    Raises
+    ------
+    BadInput
+        When there are too few programs, and no knowledge base.
+    """
     from tcl.distillation.distill import distill
 
     knowledge_base = _knowledge_base(settings)
+    programs = len(dataset(settings).workloads(data.device.name))
+    if knowledge_base is not None and programs < FEWEST_PROGRAMS:
+        return _borrow(knowledge_base, programs)
     with progress(f"learning {data.device.name}", None) as advance:
 
         def show(stage: str, epoch: dict[str, float]) -> None:
@@ -190,7 +204,7 @@ def register(data: Data, result: "DistillResult", settings: Settings) -> Distill
             registry.promote(KNOWLEDGE_BASE, base.version)  # its gate was the forgetting bound
             tags["knowledge_base_version"] = str(base.version)
         save_model(result.model, folder / "model", about)
-        scatter = (result.predicted.tolist(), result.measured.tolist())
+        scatter = (result.predicted.tolist(), result.measured.tolist()) if len(result.predicted) else None
         version = registry.register(data.device.name, folder / "model", tags=tags, scatter=scatter, **common)
     reasons = [result.reason, result.knowledge_base_reason]
     if result.excluded:
@@ -233,6 +247,26 @@ def _knowledge_base(settings: Settings) -> "KnowledgeBase | None":
     except BadInput as error:
         note(f"the knowledge base is not used: {error}")
         return None
+
+
+def _borrow(knowledge_base: "KnowledgeBase", programs: int) -> "DistillResult":
+    """The knowledge base's model as the device's own, until there is enough to learn from."""
+    import numpy as np
+
+    from tcl.distillation.distill import DistillResult
+
+    return DistillResult(
+        model=knowledge_base.model,
+        chosen="knowledge base",
+        reason=f"the knowledge base's model: {programs} measured programs are too few to learn from",
+        knowledge_base=knowledge_base,
+        knowledge_base_replaced=False,
+        knowledge_base_reason="the knowledge base stays as it is",
+        metrics={},
+        curves={},
+        predicted=np.empty(0),
+        measured=np.empty(0),
+    )
 
 
 def _options(arguments: DistillArguments, settings: Settings) -> "DistillOptions":

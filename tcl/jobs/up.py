@@ -10,6 +10,7 @@ from typing import Any
 
 from tcl.console import note
 from tcl.devices.device import Device
+from tcl.devices.store import DeviceStore
 from tcl.errors import BadInput
 from tcl.jobs import compile, distill, measure
 from tcl.jobs.compile import CompileArguments, CompileReport
@@ -20,6 +21,8 @@ from tcl.jobs.measure import MeasureArguments
 from tcl.jobs.tables import Table
 from tcl.settings import Settings
 from tcl.versioning.dataset import DatasetVersions
+
+_ENOUGH_PROGRAMS = 30  # measured on a device, they make a good model without any other device's
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,9 @@ def run(arguments: UpArguments, settings: Settings, steps: Steps | None = None) 
         done.append("measure")
     data_hash = DatasetVersions(settings).device_hash(device.name)
     if not distill.find_learnt(device.name, data_hash, settings):
-        steps.distill(DistillArguments(device.name, settings.up.distill_seconds), settings)
+        learners = [*teachers(device, settings), device.name]
+        for name in learners:
+            steps.distill(DistillArguments(name, settings.up.distill_seconds / len(learners)), settings)
         done.append("distill")
     champion = Registry(settings).resolve(device.name)
     wanted = {"name": champion.name, "version": champion.version}
@@ -146,3 +151,19 @@ def lacking_measurements(arguments: UpArguments, device: Device, settings: Setti
     programs = {task.workload.key for task in network.tasks if task.worth_tuning}
     known = {record.workload for record in dataset(settings).records(device.name, programs)}
     return settings.up.measure_per_program * len(programs) if programs - known else 0
+
+
+def teachers(device: Device, settings: Settings) -> list[str]:
+    """Devices to learn first, so that one with few records of its own starts from a knowledge base."""
+    from tcl.registry.registry import Registry
+    from tcl.registry.versions import KNOWLEDGE_BASE
+
+    store = dataset(settings)
+    if len(store.workloads(device.name)) >= _ENOUGH_PROGRAMS or Registry(settings).versions(KNOWLEDGE_BASE):
+        return []
+    known = {device.name for device in DeviceStore(settings.devices_dir).list()}
+    return [
+        name
+        for name in store.devices()
+        if name in known and name != device.name and len(store.workloads(name)) >= distill.FEWEST_PROGRAMS
+    ]
