@@ -24,6 +24,7 @@ from tcl.measuring.types import MeasureOptions, MeasureRequest, MeasureResult
 _BATCH = 16  # a candidate of a storm is timed again after so many others of its kind, or at the end
 _RECONNECTS = 3
 _RECONNECT_SECONDS = 2.0
+_SESSION_SECONDS = 10.0  # to reach a board, to send it a candidate, and to link it there
 
 
 class MeasuringEngine:
@@ -59,6 +60,7 @@ class MeasuringEngine:
         self._options = options or MeasureOptions()
         self._builder_count = self._options.builders or cores
         self._overlap = self._options.overlap or device.rpc is not None
+        self._patience = self._options.run_timeout + (0.0 if device.rpc is None else _SESSION_SECONDS)
         self._storms = StormWatch(self._options.storm_spread, self._options.storm_floor)
         self._best: dict[str, float] = {}
         self._pool: WorkerPool | None = None
@@ -132,7 +134,7 @@ class MeasuringEngine:
             "cores": device.num_cores,
             "reference": reference["artifact"],
             "reference_args": reference["args"],
-            "rpc": None if device.rpc is None else asdict(device.rpc) | {"timeout": options.run_timeout},
+            "rpc": None if device.rpc is None else asdict(device.rpc) | {"timeout": self._patience},
         }
         self._runner = self._pool.spawn("run", limits | settings)
         self._builders = builders
@@ -164,7 +166,7 @@ class MeasuringEngine:
         """Send a message to the run worker and take the answer, connecting again to a lost device."""
         for attempt in range(_RECONNECTS + 1):
             self._runner.send(message)
-            deadline = time.monotonic() + self._options.run_timeout
+            deadline = time.monotonic() + self._patience
             answer, self._runner = pool.answer(self._runner, deadline, "run")
             if "lost" not in answer:
                 return answer

@@ -42,7 +42,8 @@ def board(device: Device) -> Iterator[Device]:
     loopback = "--host=127.0.0.1"
     tracker = start("tvm.exec.rpc_tracker", loopback, f"--port={port}", f"--port-end={port + 1}")
     address = f"--tracker=127.0.0.1:{port}"
-    server = start("tvm.exec.rpc_server", loopback, address, "--key=board", f"--port={server_port}")
+    ports = (f"--port={server_port}", f"--port-end={server_port + 1}")
+    server = start("tvm.exec.rpc_server", loopback, address, "--key=board", *ports)
     try:
         yield replace(device, name="board", rpc=Rpc("127.0.0.1", port, "board"))
     finally:
