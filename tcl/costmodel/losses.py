@@ -59,6 +59,11 @@ def lambda_rank(scores: Tensor, relevance: Tensor, mask: Tensor) -> Tensor:
 
 
 def speed_regression(scores: Tensor, relevance: Tensor, mask: Tensor) -> Tensor:
-    """Huber loss to ``1 + log2(relevance) / 3``: 1 for the best, 0 for eight times slower, -1 for `SLOWEST`."""
-    target = 1 + torch.log2(relevance.clamp(min=SLOWEST)) / 3
-    return (F.huber_loss(scores, target, reduction="none") * mask).sum() / mask.sum().clamp(min=1)
+    """Huber loss to `target_score`."""
+    loss = F.huber_loss(scores, target_score(relevance), reduction="none")
+    return (loss * mask).sum() / mask.sum().clamp(min=1)
+
+
+def target_score(relevance: Tensor) -> Tensor:
+    """``1 + log2(relevance) / 3``: 1 for the best, 0 for eight times slower, -1 from `SLOWEST` on."""
+    return 1 + torch.log2(relevance.clamp(min=SLOWEST)) / 3

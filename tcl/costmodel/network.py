@@ -107,7 +107,51 @@ class Inputs:
         )
 
 
-class CostModel(nn.Module):
+class Scorer(nn.Module):
+    """Anything that scores feature batches by an ensemble of heads; `forward` maps `Inputs` to float[n, heads].
+
+    Scores are on the scale of `tcl.costmodel.losses.target_score`. `uncertainty_scale` makes the spread of the heads as
+    large as the error that training saw on held-out tasks.
+    """
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.uncertainty_scale = nn.Buffer(torch.ones(()))
+
+    def score(self, batch: FeatureBatch) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of the ensemble for each candidate, both float32[n]; higher mean is faster."""
+        scores = self.head_scores(batch)
+        return scores.mean(1), scores.std(1) * float(self.uncertainty_scale)
+
+    def head_scores(self, batch: FeatureBatch) -> np.ndarray:
+        """The score of every head: float32[n, heads]."""
+        return self._in_chunks(batch, self.forward)
+
+    def _in_chunks(
+        self, batch: FeatureBatch, function: Callable[[Inputs], Tensor], chunk: int = 512
+    ) -> np.ndarray:
+        """Apply `function` in inference mode to candidates of like length together, bounded in memory."""
+        if not len(batch):
+            one = FeatureBatch(
+                *(np.zeros((1, *array.shape[1:]), array.dtype) for array in vars(batch).values())
+            )
+            return self._in_chunks(one, function)[:0]
+        self.eval()
+        where = next(self.parameters()).device
+        order = np.argsort((batch.kinds != PADDING).sum(1), kind="stable")
+        results = []
+        with torch.inference_mode():
+            for start in range(0, len(order), chunk):
+                rows = order[start : start + chunk]
+                results.append(function(Inputs.of(batch.take(rows), where)).float().cpu().numpy())
+        together = np.concatenate(results)
+        out = np.empty_like(together)
+        out[order] = together
+        return out
+
+
+class CostModel(Scorer):
     """Scores candidates from their schedule steps, their workload and the device.
 
     Parameters
@@ -126,7 +170,7 @@ class CostModel(nn.Module):
     """
 
     def __init__(self, config: CostModelConfig, knowledge_base: CostModel | None = None) -> None:
-        super().__init__()
+        super().__init__(config.heads)
         self.config = config
         width = config.width
         self.kind = nn.Embedding(config.kinds, width, padding_idx=PADDING)
@@ -144,7 +188,6 @@ class CostModel(nn.Module):
         self.head_out = nn.Parameter(
             torch.empty(config.heads, config.hidden, 1).uniform_(-1, 1) * config.hidden**-0.5
         )
-        self.uncertainty_scale = nn.Buffer(torch.ones(()))
         self.knowledge_base = knowledge_base
         if knowledge_base is not None:
             knowledge_base.requires_grad_(False)
@@ -187,42 +230,9 @@ class CostModel(nn.Module):
         hidden = F.silu(torch.baddbmm(self.head_bias, pooled, self.head_in))
         return torch.bmm(hidden, self.head_out).squeeze(-1).t()
 
-    def score(self, batch: FeatureBatch) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of the ensemble for each candidate, both float32[n]; higher mean is faster."""
-        scores = self.head_scores(batch)
-        return scores.mean(1), scores.std(1) * float(self.uncertainty_scale)
-
-    def head_scores(self, batch: FeatureBatch) -> np.ndarray:
-        """The score of every head: float32[n, heads]."""
-        return self._in_chunks(batch, self.forward)
-
     def embed(self, batch: FeatureBatch) -> np.ndarray:
         """Where the model sees each candidate: float32[n, 3 * width], the pooled steps."""
         return self._in_chunks(batch, lambda inputs: self.pool(inputs)[:, : 3 * self.config.width])
-
-    def _in_chunks(
-        self, batch: FeatureBatch, function: Callable[[Inputs], Tensor], chunk: int = 512
-    ) -> np.ndarray:
-        """Apply `function` in inference mode to candidates of like length together, bounded in memory."""
-        if not len(batch):
-            batch, empty = (
-                FeatureBatch(*(np.zeros((1, *a.shape[1:]), a.dtype) for a in vars(batch).values())),
-                True,
-            )
-        else:
-            empty = False
-        self.eval()
-        where = self.value.weight.device
-        order = np.argsort((batch.kinds != PADDING).sum(1), kind="stable")
-        results = []
-        with torch.inference_mode():
-            for start in range(0, len(order), chunk):
-                rows = order[start : start + chunk]
-                results.append(function(Inputs.of(batch.take(rows), where)).float().cpu().numpy())
-        together = np.concatenate(results)
-        out = np.empty_like(together)
-        out[order] = together
-        return out[:0] if empty else out
 
 
 def build_model(config: CostModelConfig, seed: int, knowledge_base: CostModel | None = None) -> CostModel:

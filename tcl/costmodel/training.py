@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tcl.costmodel.checkpoint import TrainingState
-from tcl.costmodel.losses import ranking_loss
+from tcl.costmodel.losses import ranking_loss, target_score
 from tcl.costmodel.metrics import top_ks
-from tcl.costmodel.network import CostModel, Inputs
+from tcl.costmodel.network import Inputs, Scorer
 from tcl.costmodel.splits import split_tasks
 from tcl.errors import WorkFailed
 
@@ -83,7 +83,7 @@ class Groups:
     inputs: Inputs
 
 
-Objective = Callable[[CostModel, Groups], Tensor]
+Objective = Callable[[Any, Groups], Tensor]
 """A loss to minimise over one step's groups."""
 
 
@@ -102,7 +102,7 @@ def ranking_objective(rows: int, heads: int, options: TrainOptions) -> Objective
     generator = torch.Generator().manual_seed(options.seed)
     kept = torch.rand(rows, heads, generator=generator) < options.bootstrap
 
-    def objective(model: CostModel, groups: Groups) -> Tensor:
+    def objective(model: Scorer, groups: Groups) -> Tensor:
         g, m = groups.rows.shape
         scores = model(groups.inputs).view(g, m, heads)
         mask = groups.mask.unsqueeze(-1) & kept.to(groups.mask.device)[groups.rows]
@@ -113,7 +113,7 @@ def ranking_objective(rows: int, heads: int, options: TrainOptions) -> Objective
 
 
 def train(
-    model: CostModel,
+    model: Scorer,
     dataset: LabelledDataset,
     options: TrainOptions,
     progress: Callable[[dict[str, float]], None] | None = None,
@@ -151,7 +151,7 @@ def train(
     """
     if validation is None:
         dataset, validation = split_tasks(dataset, options.held_out, options.seed)
-    objective = objective or ranking_objective(len(dataset.batch), model.config.heads, options)
+    objective = objective or ranking_objective(len(dataset.batch), model.heads, options)
     optimizer = _optimizer(model, options)
     report = TrainReport()
     state = TrainingState(state_dir, asdict(options)) if state_dir else None
@@ -194,6 +194,7 @@ def train(
             break
     if best is not None:
         model.load_state_dict(best)
+        calibrate(model, validation)
     if state:
         state.clear()
     return report
@@ -213,7 +214,18 @@ def quality(dataset: LabelledDataset, scores: np.ndarray, first: int = 5) -> flo
     return float(np.mean([group[:first].mean() for group in groups]))
 
 
-def _optimizer(model: CostModel, options: TrainOptions) -> torch.optim.AdamW:
+def calibrate(model: Scorer, dataset: LabelledDataset) -> None:
+    """Set the model's `uncertainty_scale`: mean squared spread = mean squared error of the scores within a task."""
+    scores = model.head_scores(dataset.batch)
+    error = scores.mean(1) - target_score(torch.from_numpy(relevance(dataset))).numpy()
+    counts = np.bincount(dataset.task, minlength=len(dataset.keys)).clip(min=1)
+    error -= (np.bincount(dataset.task, error, minlength=len(counts)) / counts)[dataset.task]
+    spread = scores.var(1).mean()
+    if spread > 0:
+        model.uncertainty_scale.fill_(float(np.sqrt((error**2).mean() / spread)))
+
+
+def _optimizer(model: Scorer, options: TrainOptions) -> torch.optim.AdamW:
     """AdamW; weight decay for matrices only, and not for ``A_log``, as in ``mamba_ssm``."""
     decayed: list[Tensor] = []
     plain: list[Tensor] = []

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from tcl.costmodel.losses import target_score
 from tcl.costmodel.metrics import mean_ratio
 from tcl.costmodel.network import CostModelConfig, build_model
 from tcl.costmodel.splits import take_rows
-from tcl.costmodel.training import TrainOptions, epoch_groups, relevance, train
+from tcl.costmodel.training import TrainOptions, calibrate, epoch_groups, relevance, train
 from tcl.errors import WorkFailed
 from tcl.features.dataset import LabelledDataset
 
@@ -109,3 +110,13 @@ def test_relevance_is_one_for_the_best_and_zero_for_failures(dataset: LabelledDa
     labels = relevance(replace(dataset, seconds=seconds))
     assert labels[3] == 0 and labels.max() == 1
     assert all(labels[dataset.task == task].max() == 1 for task in range(len(dataset.keys)))
+
+
+def test_spread_is_as_large_as_the_error_when_calibrated(dataset: LabelledDataset) -> None:
+    model = build_model(CONFIG, 0)
+    calibrate(model, dataset)
+    mean, spread = model.score(dataset.batch)
+    error = mean - target_score(torch.from_numpy(relevance(dataset))).numpy()
+    for task in range(len(dataset.keys)):
+        error[dataset.task == task] -= error[dataset.task == task].mean()
+    assert (spread**2).mean() == pytest.approx((error**2).mean(), rel=1e-3)
