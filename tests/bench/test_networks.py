@@ -51,3 +51,20 @@ def test_export_names_the_known_networks_when_it_is_asked_for_another(tmp_path):
 def test_held_out_and_training_networks_are_disjoint_and_many():
     assert not set(HELD_OUT) & set(TRAINING)
     assert len(TRAINING) >= 8
+
+
+@pytest.mark.slow
+def test_training_networks_share_no_tensor_program_with_held_out_ones(tmp_path):
+    from tcl.devices.host import detect_host
+    from tcl.jobs.programs import read_network
+
+    def programs(names) -> dict[str, bool]:
+        paths = [export(name, tmp_path) for name in names]
+        tasks = [task for path in paths for task in read_network(str(path), (), detect_host()).tasks]
+        return {task.workload.key: task.worth_tuning for task in tasks}
+
+    # BERT-base repeats the programs of BERT-tiny at other widths, and takes half a gigabyte.
+    held_out = programs(name for name in HELD_OUT if name != "bert_base")
+    training = programs(TRAINING)
+    assert not set(held_out) & set(training)
+    assert sum(training.values()) >= 80
