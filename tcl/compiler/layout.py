@@ -226,9 +226,12 @@ class _Blocker(PyExprMutator):
         if not isinstance(call.args[0], relax.Tuple) or int(call.attrs.axis) != 1:
             return None
         parts = list(call.args[0].fields)
-        block = self._block_of(parts)
-        if block is None or any(len(_shape(part)) != 4 or _shape(part)[1] % block for part in parts):
+        shapes = [_shape(part) for part in parts]
+        blocks = [self._blocked[part][1] for part in parts if part in self._blocked_only]
+        fitting = [b for b in blocks if all(len(s) == 4 and s[1] % b == 0 for s in shapes)]
+        if not fitting:
             return None
+        block = fitting[0]
         return relax.op.concat([self._block(part, block) for part in parts], axis=1), block
 
     def _mean(self, call: relax.Call) -> _Made:
