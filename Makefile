@@ -30,10 +30,10 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 build/squeezenet.onnx: $(STAMP)
-	$(BIN)/python -m tcl.bench.networks squeezenet $@
+	$(BIN)/tcl bench export squeezenet -o build
 
 quickstart: install build/squeezenet.onnx
-	$(BIN)/dvc pull
+	$(BIN)/tcl data pull
 	$(BIN)/tcl up build/squeezenet.onnx -o packages/squeezenet
 
 test: install

@@ -7,6 +7,8 @@ import pytest
 
 from tcl.settings import Settings, load_settings
 
+pytest_plugins = ["command_line"]
+
 
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:

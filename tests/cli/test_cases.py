@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import DEVICE, TCL, clean_environment, save_convolution, save_matmul, save_model
+from command_line import DEVICE, TCL, clean_environment, save_convolution, save_matmul, save_model
 from onnx import TensorProto, helper
 
 from tcl.features.batch import FEATURE_VERSION

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import onnxruntime
 import pytest
-from conftest import DEVICE, save_matmul
+from command_line import DEVICE, save_matmul
 
 from tcl.registry.registry import Registry
 from tcl.settings import load_settings

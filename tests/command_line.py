@@ -1,4 +1,4 @@
-"""Fixtures for black-box tests: the `tcl` command in project folders of its own."""
+"""For black-box tests: the `tcl` command in project folders of its own, and small ONNX models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +54,7 @@ class Project:
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            timeout=400,
+            timeout=900,
         )
         return Outcome(done.returncode, done.stdout, done.stderr)
 
@@ -134,9 +133,3 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project.ok("measure", *models, "--device", DEVICE, "--budget", "32", "--sampler", "random")
     project.ok("distill", "--device", DEVICE)
     return project
-
-
-@pytest.fixture
-def new_name(request: pytest.FixtureRequest) -> Callable[[str], str]:
-    """Names that no other test of the session uses."""
-    return lambda kind: f"{kind}-{request.node.name.replace('[', '-').replace(']', '')[:60]}"
