@@ -53,7 +53,7 @@ class TrainOptions:
     learning_rate: float = 2e-3
     weight_decay: float = 1e-2
     group: int = 32
-    groups: int = 16
+    groups: int = 4
     bootstrap: float = 0.8
     held_out: float = 0.15
     patience: int = 20

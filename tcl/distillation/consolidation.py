@@ -1,16 +1,23 @@
 """Compress: distil a device's model into the knowledge base without forgetting the earlier devices.
 
-Online elastic weight consolidation as in Progress & Compress (Schwarz et al. 2018, arXiv 1805.06370): one running
-Fisher information for all earlier devices, normalised for each device so that the scale of its scores does not matter,
-and one anchor, the latest knowledge base. No data of earlier devices is read.
+Two things hold the knowledge base back; neither reads data of earlier devices:
+
+* Online elastic weight consolidation as in Progress & Compress (Schwarz et al. 2018, arXiv 1805.06370): one running
+  Fisher information for all earlier devices, normalised for each device so that the scale of its scores does not
+  matter, and one anchor, the latest knowledge base.
+* Rehearsal on the new device's candidates as if they ran on an earlier device (ours, after learning without forgetting,
+  Li & Hoiem 2016, arXiv 1606.09282): the device is an input of the model, so the anchor itself says what it knew of
+  them there.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -33,6 +40,7 @@ _FISHER_STEPS = 64
 def compress(
     knowledge: CostModel,
     fisher: dict[str, Tensor],
+    earlier: np.ndarray,
     teacher: CostModel,
     dataset: LabelledDataset,
     validation: LabelledDataset,
@@ -48,6 +56,8 @@ def compress(
     ----------
     knowledge, fisher
         The knowledge base's model and the importance of its parameters.
+    earlier : float32[k, D]
+        Descriptors of the earlier devices; without one nothing is rehearsed.
     teacher
         The new device's model.
     dataset, validation
@@ -59,7 +69,7 @@ def compress(
     """
     student = copy.deepcopy(knowledge).requires_grad_(True)
     scores = torch.from_numpy(teacher.head_scores(dataset.batch))
-    objective = _distillation(scores, knowledge, fisher, strength)
+    objective = _distillation(scores, knowledge, fisher, torch.from_numpy(earlier), strength, options.seed)
     report = train(
         student, dataset, options, progress, validation=validation, objective=objective, state_dir=state_dir
     )
@@ -67,20 +77,33 @@ def compress(
 
 
 def _distillation(
-    teacher: Tensor, knowledge: CostModel, fisher: dict[str, Tensor], strength: float
+    teacher: Tensor,
+    knowledge: CostModel,
+    fisher: dict[str, Tensor],
+    earlier: Tensor,
+    strength: float,
+    seed: int,
 ) -> Objective:
-    """Regression to each head of the teacher, so that the ensemble's spread is distilled too, plus EWC."""
+    """Regression to each head of the teacher, so that the ensemble's spread is distilled too; rehearsal; EWC."""
     anchor = {name: parameter.detach().clone() for name, parameter in knowledge.named_parameters()}
     size = sum(value.numel() for value in anchor.values())
 
     def objective(model: CostModel, groups: Groups) -> Tensor:
         valid = groups.mask.flatten()
         scores = model(groups.inputs)[valid]
-        distillation = F.huber_loss(scores, teacher[groups.rows.flatten()[valid]].to(scores))
-        change = torch.zeros_like(distillation)
+        loss = F.huber_loss(scores, teacher[groups.rows.flatten()[valid]].to(scores))
+        if len(earlier):
+            # A function of the step, so that a resumed training rehearses the same.
+            generator = torch.Generator().manual_seed(seed + int(groups.rows.sum()))
+            devices = earlier[torch.randint(len(earlier), valid.shape, generator=generator)].to(scores)
+            before = replace(groups.inputs, device=devices)
+            with torch.no_grad():
+                known = knowledge(before)
+            loss = loss + F.huber_loss(model(before)[valid], known[valid])
+        change = torch.zeros_like(loss)
         for name, parameter in model.named_parameters():
             change = change + (fisher[name] * (parameter - anchor[name]) ** 2).sum()
-        return distillation + strength / 2 * change / size
+        return loss + strength / 2 * change / size
 
     return objective
 

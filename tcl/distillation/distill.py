@@ -217,18 +217,18 @@ def consolidate(
             "the first device makes it",
         )
         return _remember(KnowledgeBase(student, fisher), device, test, options), verdict, {}
-    earlier = {name: data for name, data in knowledge_base.validation.items() if name != device}
+    descriptors = knowledge_base.descriptors(without=device)
     lost: dict[str, float] = {}
     for strength in options.ewc_strengths:
 
         def fit(notify: Notify, folder: Path, strength: float = strength) -> tuple[CostModel, TrainReport]:
-            base = knowledge_base.model, knowledge_base.fisher
+            base = knowledge_base.model, knowledge_base.fisher, descriptors
             return compress(
                 *base, teacher, training, validation, timed, strength, state_dir=folder, progress=notify
             )
 
         student, _ = stages.run(f"compress-{strength:g}", fit)
-        lost = {name: value for name, value in knowledge_base.forgetting(student).items() if name in earlier}
+        lost = knowledge_base.forgetting(student, without=device)
         worst = max(lost.values(), default=0.0)
         if worst <= options.forgetting_bound:
             fisher = online_fisher(

@@ -43,9 +43,18 @@ class KnowledgeBase:
     validation: dict[str, LabelledDataset] = field(default_factory=dict)
     learned: dict[str, float] = field(default_factory=dict)
 
-    def forgetting(self, model: CostModel) -> dict[str, float]:
-        """Top-1 that `model` lacks on each device against the moment the device was learned; negative is a gain."""
-        return {device: self.learned[device] - top_1(model, data) for device, data in self.validation.items()}
+    def forgetting(self, model: CostModel, without: str = "") -> dict[str, float]:
+        """Top-1 that `model` lacks on each device but `without`, against when it was learned; negative is a gain."""
+        return {
+            device: self.learned[device] - top_1(model, data)
+            for device, data in self.validation.items()
+            if device != without
+        }
+
+    def descriptors(self, without: str = "") -> np.ndarray:
+        """Descriptors of the devices so far but `without`: float32[k, D]."""
+        known = [data.batch.device[0] for device, data in self.validation.items() if device != without]
+        return np.array(known, np.float32).reshape(len(known), self.model.config.device)
 
 
 def top_1(model: CostModel, dataset: LabelledDataset) -> float:

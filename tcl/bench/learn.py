@@ -1,0 +1,119 @@
+"""`tcl bench learn`: are the sampler, the network and the distillation better than what they replace?"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+from tcl.bench.learn_data import own_datasets, public_datasets
+from tcl.bench.learn_report import machine, markdown, summarise
+from tcl.bench.learn_run import run
+from tcl.bench.learn_study import LearnParams
+from tcl.devices.store import DeviceStore
+from tcl.errors import BadInput
+from tcl.features.dataset import LabelledDataset
+from tcl.files import atomic_json, atomic_write
+from tcl.records.store import RecordStore
+from tcl.settings import Settings
+
+RESULTS = Path("docs/results")
+
+
+def bench_learn(
+    settings: Settings, studies: Sequence[str], logs: Path | None = None, minutes: float | None = None
+) -> str:
+    """Run studies of `params.yaml` and write `docs/results/learn_STUDY.json` and `docs/results/learn.md`.
+
+    Parameters
+    ----------
+    settings
+        Of the project folder, which holds `params.yaml` and the shipped records.
+    studies
+        Names in the section `learn` of `params.yaml`; none: all whose data is there.
+    logs
+        Folder of the public Ansor logs, with a folder for each device.
+    minutes
+        Bound of each study, instead of its own.
+
+    Returns
+    -------
+    str
+        The report, Markdown.
+
+    Raises
+    ------
+    BadInput
+        When a study is unknown or its data is missing.
+    """
+    known = read_params(settings.root / "params.yaml")
+    if unknown := [name for name in studies if name not in known]:
+        raise BadInput(f"there is no study {unknown[0]} in params.yaml; its studies are {', '.join(known)}")
+    for name, params in known.items():
+        if name in studies or (not studies and (params.data == "shipped" or logs is not None)):
+            _study(settings, name, params if minutes is None else replace(params, minutes=minutes), logs)
+    folder = settings.root / RESULTS
+    done = {
+        name: json.loads(path.read_text())
+        for name in known
+        if (path := folder / f"learn_{name}.json").exists()
+    }
+    report = markdown(done)
+    atomic_write(folder / "learn.md", report)
+    return report
+
+
+def _study(settings: Settings, name: str, params: LearnParams, logs: Path | None) -> None:
+    cache = settings.state_dir / "bench" / "learn"
+    results, missing = run(_datasets(settings, params, logs, cache), params, cache / name)
+    about: dict[str, Any] = {
+        "command": f"tcl bench learn {name}" + (" --logs FOLDER" if params.data == "public" else ""),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine(),
+        "params": asdict(params),
+        "missing": len(missing),
+        "summary": summarise(results),
+    }
+    atomic_json(settings.root / RESULTS / f"learn_{name}.json", about)
+
+
+def _datasets(
+    settings: Settings, params: LearnParams, logs: Path | None, cache: Path
+) -> dict[str, LabelledDataset]:
+    if params.data == "public":
+        if logs is None:
+            raise BadInput("this study needs the public logs; name their folder with --logs")
+        return public_datasets(logs, cache, params.first)
+    store = RecordStore(settings.data_dir)
+    devices = DeviceStore(settings.devices_dir)
+    return own_datasets(store, [devices.get(name) for name in store.devices()], params.first)
+
+
+def read_params(path: Path) -> dict[str, LearnParams]:
+    """The studies in the section `learn` of a `params.yaml`, by name.
+
+    Raises
+    ------
+    BadInput
+        When the file or the section is missing, or a study has an unknown name.
+    """
+    import yaml
+
+    if not path.is_file():
+        raise BadInput(f"{path} does not exist; it holds the sizes of the benchmark under `learn:`")
+    names = {field.name for field in fields(LearnParams)}
+    studies = {}
+    for study, sizes in (yaml.safe_load(path.read_text()).get("learn") or {}).items():
+        if unknown := set(sizes) - names:
+            raise BadInput(f"{path}: the study {study} has the unknown name {min(unknown)}")
+        studies[study] = LearnParams(**{name: _tuples(value) for name, value in sizes.items()})
+    if not studies:
+        raise BadInput(f"{path} has no study under `learn:`")
+    return studies
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,0 +1,162 @@
+"""Runs the cells of the learning benchmark's tables in a few processes.
+
+Each finished cell is kept and none is begun when the time is over, so that a run can be bounded, interrupted and
+continued.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tcl.bench.learn_study import LearnParams, Metrics, Study
+from tcl.console import progress
+from tcl.features.batch import FEATURE_VERSION
+from tcl.features.dataset import LabelledDataset
+
+SAMPLERS = ("random", "u", "d", "r", "du", "ru", "rd", "rdu")
+NETWORKS = ("mlp", "lstm", "tlp", "mamba1", "mamba2")
+METHODS = ("from scratch", "fine-tuning", "joint", "CKD")
+ABLATION = ("none", "+RDU", "+Mamba", "+CKD")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table: which table and row, and which seed; `arguments` go to the study's method."""
+
+    table: str
+    row: str
+    seed: int
+    arguments: tuple[Any, ...]
+
+
+def cells(params: LearnParams) -> list[Cell]:
+    """The cells of the wanted tables, seed after seed, so that a run that is cut short has whole seeds."""
+    return [cell for cell in _all_cells(params) if cell.table in ("bracket", *params.tables)]
+
+
+def _all_cells(params: LearnParams) -> Iterator[Cell]:
+    for seed in range(params.seeds):
+        for row in ("random", "oracle"):
+            yield Cell("bracket", row, seed, (row,))
+        for terms in SAMPLERS:
+            yield Cell("sampler", f"{terms} {params.fraction:.0%}", seed, (terms, params.fraction))
+        for name in NETWORKS:
+            yield Cell("network", f"{name}, equal data", seed, (name, "data"))
+        for order in params.orders:
+            for method in METHODS:
+                yield Cell("transfer", f"{method}, {' → '.join(order)}", seed, (method, tuple(order)))
+        for row in ABLATION:
+            yield Cell("ablation", row, seed, (row,))
+        for fraction in params.fractions:
+            for terms in ("random", "rdu") if fraction < 1 else ("random",):
+                yield Cell("sampler", f"{terms} {fraction:.0%}", seed, (terms, fraction))
+        for name in NETWORKS:
+            yield Cell("network", f"{name}, equal time", seed, (name, "time"))
+
+
+def run(
+    datasets: dict[str, LabelledDataset], params: LearnParams, folder: Path
+) -> tuple[dict[Cell, Metrics], list[Cell]]:
+    """Measure all cells that the time allows.
+
+    Parameters
+    ----------
+    datasets
+        By device, of the same tasks (`tcl.bench.learn_data`).
+    params
+        Sizes.
+    folder
+        Keeps finished cells (`cells.jsonl`) of the same data, params and feature version.
+
+    Returns
+    -------
+    results, missing
+        The metrics of each finished cell, and the cells that there was no time for.
+    """
+    study = Study(datasets, params, folder / "knowledge")
+    context = _context(study)
+    results = _finished(folder / "cells.jsonl", context)
+    left = [cell for cell in cells(params) if cell not in results]
+    deadline = time.monotonic() + 60 * params.minutes
+    global _study
+    _study = study  # the workers are forks of this process and find the data here
+    with (
+        ProcessPoolExecutor(params.workers, multiprocessing.get_context("fork"), _one_thread) as pool,
+        (folder / "cells.jsonl").open("a") as file,
+        progress("cells of the learning benchmark", len(left)) as advance,
+    ):
+        running: dict[Future[Metrics], Cell] = {}
+        while left or running:
+            while left and len(running) < params.workers and time.monotonic() < deadline:
+                cell = left.pop(0)
+                running[pool.submit(_measure, cell)] = cell
+            if not running:
+                break
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                cell = running.pop(future)
+                results[cell] = future.result()
+                file.write(
+                    json.dumps({"context": context, "cell": asdict(cell), "metrics": results[cell]}) + "\n"
+                )
+                file.flush()
+                advance(1, f"{cell.table} {cell.row}")
+    return results, left
+
+
+_study: Study
+
+
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _measure(cell: Cell) -> Metrics:
+    return getattr(_study, cell.table)(*cell.arguments, cell.seed)
+
+
+def _context(study: Study) -> dict[str, Any]:
+    """What a kept cell must agree with to be used."""
+    sizes = asdict(study.params)
+    for name in (
+        "minutes",
+        "workers",
+        "seeds",
+        "orders",
+        "fractions",
+    ):  # which cells there are, not what they give
+        sizes.pop(name)
+    data = {
+        name: [len(dataset), float(np.log(dataset.weights).sum())] for name, dataset in study.datasets.items()
+    }
+    return json.loads(json.dumps({"params": sizes, "data": data, "feature_version": FEATURE_VERSION}))
+
+
+def _finished(path: Path, context: dict[str, Any]) -> dict[Cell, Metrics]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found: dict[Cell, Metrics] = {}
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            entry = json.loads(line)
+        except ValueError:  # cut by a kill; the cell runs again
+            continue
+        if entry["context"] == context:
+            found[Cell(**{**entry["cell"], "arguments": _tuples(entry["cell"]["arguments"])})] = entry[
+                "metrics"
+            ]
+    return found
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,0 +1,271 @@
+"""The experiments of the learning benchmark. Each cell trains on some workloads and is judged on held-out ones.
+
+Seed s holds out fold s of the workloads, the same on every device, and seeds everything else: over as many seeds as
+folds, each workload is judged once.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tcl.bench.learn_data import each_task
+from tcl.bench.learn_networks import Tlp
+from tcl.bench.learn_streams import METHODS
+from tcl.costmodel.losses import target_score
+from tcl.costmodel.metrics import mean_ratio, top_k
+from tcl.costmodel.network import CostModel, CostModelConfig, Scorer, build_model, parameter_count
+from tcl.costmodel.splits import folds, split_tasks
+from tcl.costmodel.training import TrainOptions, TrainReport, relevance, train
+from tcl.distillation.distill import DistillOptions, active_column, consolidate
+from tcl.distillation.knowledge import KnowledgeBase, load_knowledge_base, save_knowledge_base
+from tcl.distillation.stages import Stages
+from tcl.features.dataset import LabelledDataset
+from tcl.sampling.rdu import select
+
+Metrics = dict[str, float]
+
+
+@dataclass(frozen=True)
+class LearnParams:
+    """One study of the section `learn` of `params.yaml`.
+
+    Attributes
+    ----------
+    data
+        "public": the logs of three GPUs; "shipped": the records of this project's devices.
+    first
+        Only so many of the first records of each task; None: all.
+    tables
+        Any of "sampler", "network", "transfer", "ablation".
+    seeds, folds
+        Repetitions, and parts that the workloads are divided into.
+    fraction, fractions
+        Share of the pool that is labelled, and other shares for the table of samplers.
+    first_rows
+        Labels per task of the first device of a stream, and of the source of the sampler's model.
+    visits, most_epochs
+        Length of a training in candidates seen (epochs follow from the size of the data), and its bound in epochs.
+    budget_seconds
+        Training time of the comparison at equal wall-clock time.
+    source, target
+        The device that is known and the one that is new, for all tables but transfer.
+    orders
+        Device streams of the table of transfer.
+    minutes
+        When no more cells are begun; what is missing then is missing in the tables, and said so.
+    workers
+        Processes, one thread each.
+    """
+
+    data: str = "public"
+    first: int | None = 400
+    tables: tuple[str, ...] = ("sampler", "network", "transfer", "ablation")
+    seeds: int = 5
+    folds: int = 5
+    fraction: float = 0.1
+    fractions: tuple[float, ...] = (0.02, 0.05, 0.2, 1.0)
+    first_rows: int = 100
+    visits: int = 120_000
+    most_epochs: int = 60
+    budget_seconds: float = 30.0
+    source: str = "k80"
+    target: str = "v100"
+    orders: tuple[tuple[str, ...], ...] = (("k80", "v100", "mi50"),)
+    minutes: float = 60.0
+    workers: int = 2
+
+
+@dataclass
+class Study:
+    """One data set with the experiments on it.
+
+    Attributes
+    ----------
+    datasets
+        By device; the same tasks in the same order on all (`common_tasks`).
+    params
+        Sizes.
+    cache
+        Where the knowledge bases of first devices are kept, which many cells begin with.
+    """
+
+    datasets: dict[str, LabelledDataset]
+    params: LearnParams
+    cache: Path
+
+    def bracket(self, row: str, seed: int) -> Metrics:
+        """A random scorer, or the oracle, on the held-out workloads of the target."""
+        _, test = self.fold(self.params.target, seed)
+        scores = np.random.default_rng(seed).random(len(test)) if row == "random" else -test.seconds
+        return _judge(test, np.where(np.isfinite(scores), scores, -np.finfo(float).max))
+
+    def sampler(self, terms: str, fraction: float, seed: int) -> Metrics:
+        """The cost model from scratch on what a sampler chose; `terms` of "r", "d", "u", or "random"."""
+        training, test = self.fold(self.params.target, seed)
+        chosen = (
+            self.draw(training, fraction, seed)
+            if terms == "random"
+            else self.rdu(training, terms, fraction, seed)
+        )
+        model = build_model(CostModelConfig(), seed)
+        report = self.fit(model, chosen, seed)
+        return self.judged(model, test, report) | {"rows": len(chosen)}
+
+    def network(self, name: str, equal: str, seed: int) -> Metrics:
+        """A network from scratch on the same random rows; `equal` is "data" or "time"."""
+        training, test = self.fold(self.params.target, seed)
+        chosen = self.draw(training, self.params.fraction, seed)
+        model = make_network(name, seed)
+        seconds = self.params.budget_seconds if equal == "time" else None
+        report = self.fit(model, chosen, seed, seconds=seconds)
+        return self.judged(model, test, report) | _trust(model, test)
+
+    def transfer(self, method: str, order: tuple[str, ...], seed: int) -> Metrics:
+        """Learn the devices of a stream one by one; judged on each new one, and on all earlier ones at the end."""
+        tests = [self.fold(device, seed)[1] for device in order]
+        run = METHODS[method](self, order, seed)
+        learned = [_judge(tests[0], run.models[0].score(tests[0].batch)[0])]
+        for device, test in zip(order[1:], tests[1:], strict=True):
+            run.learn(device)
+            learned.append(_judge(test, run.models[-1].score(test.batch)[0]))
+        new = {name: float(np.mean([m[name] for m in learned[1:]])) for name in learned[0]}
+        lost = [
+            before["share_1"] - _judge(test, model.score(test.batch)[0])["share_1"]
+            for before, test, model in zip(learned[:-1], tests[:-1], run.remembering()[:-1], strict=True)
+        ]
+        return new | {"forgetting": max(lost), "parameters": run.parameters(), "seconds": run.seconds}
+
+    def ablation(self, row: str, seed: int) -> Metrics:
+        """The paper's ablation: each row adds one part to the row before."""
+        training, test = self.fold(self.params.target, seed)
+        if row == "none":
+            chosen = self.draw(training, self.params.fraction, seed)
+        else:
+            chosen = self.rdu(training, "rdu", self.params.fraction, seed)
+        if row == "+CKD":
+            model, seconds = self.progress(self.knowledge(self.params.source, seed), chosen, seed)
+            return _judge(test, model.score(test.batch)[0]) | {
+                "parameters": parameter_count(model),
+                "seconds": seconds,
+            }
+        network = build_model(CostModelConfig(), seed) if row == "+Mamba" else make_network("tlp", seed)
+        return self.judged(network, test, self.fit(network, chosen, seed))
+
+    def fold(self, device: str, seed: int) -> tuple[LabelledDataset, LabelledDataset]:
+        """(training, held-out) workloads of a seed."""
+        parts = list(folds(self.datasets[device], self.params.folds, seed=0))
+        return parts[seed % self.params.folds]
+
+    def draw(self, dataset: LabelledDataset, fraction: float, seed: int) -> LabelledDataset:
+        """A random share of each task's candidates, at least two."""
+        rng = np.random.default_rng(seed)
+        return each_task(dataset, fraction, lambda rows, count: rng.permutation(rows)[:count])
+
+    def rdu(self, dataset: LabelledDataset, terms: str, fraction: float, seed: int) -> LabelledDataset:
+        """What RDU chooses of each task with the source device's knowledge base."""
+        model = self.knowledge(self.params.source, seed).model
+        embeddings, (_, spread) = model.embed(dataset.batch), model.score(dataset.batch)
+
+        def choose(rows: np.ndarray, count: int) -> np.ndarray:
+            return rows[select(embeddings[rows], spread[rows], count, terms=frozenset(terms), seed=seed)]
+
+        return each_task(dataset, fraction, choose)
+
+    def fit(
+        self, model: Scorer, dataset: LabelledDataset, seed: int, *, seconds: float | None = None
+    ) -> TrainReport:
+        """Train for the params' visits, or for `seconds`."""
+        return train(model, dataset, self.options(len(dataset), seed, seconds))
+
+    def options(self, rows: int, seed: int, seconds: float | None = None) -> TrainOptions:
+        """The training's options for so many rows."""
+        epochs = (
+            min(max(self.params.visits // rows, 5), self.params.most_epochs) if seconds is None else 10_000
+        )
+        return TrainOptions(epochs=epochs, seed=seed, seconds=seconds, patience=epochs)
+
+    def knowledge(self, device: str, seed: int) -> KnowledgeBase:
+        """The knowledge base that has learned one device, from its training workloads."""
+        folder = self.cache / f"{device}-{seed}"
+        if not (folder / "model.json").exists():
+            training, _ = self.fold(device, seed)
+            training = each_task(
+                training,
+                1.0,
+                lambda rows, _: np.random.default_rng(seed).permutation(rows)[: self.params.first_rows],
+            )
+            model = build_model(CostModelConfig(), seed)
+            self.fit(model, training, seed)
+            save_knowledge_base(self.compress(None, model, device, training, seed), folder, {})
+        return load_knowledge_base(folder)[0]
+
+    def progress(
+        self, knowledge_base: KnowledgeBase, dataset: LabelledDataset, seed: int
+    ) -> tuple[CostModel, float]:
+        """The model that the gate of negative transfer lets through, by its early-stopping tasks; training seconds."""
+        scratch = build_model(knowledge_base.model.config, seed)
+        column = active_column(knowledge_base, seed)
+        reports = [self.fit(model, dataset, seed) for model in (scratch, column)]
+        quality = [report.curve[report.best_epoch]["smooth_quality"] for report in reports]
+        return (column if quality[1] > quality[0] else scratch), sum(report.seconds for report in reports)
+
+    def compress(
+        self,
+        knowledge_base: KnowledgeBase | None,
+        model: CostModel,
+        device: str,
+        dataset: LabelledDataset,
+        seed: int,
+    ) -> KnowledgeBase:
+        """The knowledge base after a device; the forgetting gate looks at workloads that are not judged here."""
+        options = self.options(len(dataset), seed)
+        training, validation = split_tasks(dataset, options.held_out, seed)
+        with tempfile.TemporaryDirectory() as folder:
+            stages = Stages(Path(folder) / "stages", "", None)
+            distilling = DistillOptions(train=options)
+            return consolidate(
+                knowledge_base, model, device, training, validation, validation, distilling, stages
+            )[0]
+
+    def judged(self, model: Scorer, test: LabelledDataset, report: TrainReport) -> Metrics:
+        """Everything a table may show of a trained model."""
+        started = time.perf_counter()
+        scores = model.score(test.batch)[0]
+        rate = len(test) / (time.perf_counter() - started)
+        about = {
+            "parameters": parameter_count(model),
+            "seconds": report.seconds,
+            "candidates_per_second": rate,
+        }
+        return _judge(test, scores) | about
+
+
+def make_network(name: str, seed: int) -> Scorer:
+    """A network by its name in the tables: "tlp", or a block of the cost model."""
+    if name == "tlp":
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return Tlp()
+    return build_model(replace(CostModelConfig(), block=name), seed)
+
+
+def _judge(test: LabelledDataset, scores: np.ndarray) -> Metrics:
+    """`top_k`, and the mean share of each task's best speed that the first k reach."""
+    metrics = {f"top_{k}": top_k(test, scores, k) for k in (1, 5)}
+    return metrics | {f"share_{k}": mean_ratio(test, scores, k) for k in (1, 5)}
+
+
+def _trust(model: Scorer, test: LabelledDataset) -> Metrics:
+    """Rank correlation of the ensemble's spread with the absolute error of the score; 0 for a single head."""
+    mean, spread = model.score(test.batch)
+    if not spread.any():
+        return {}
+    error = np.abs(mean - target_score(torch.from_numpy(relevance(test))).numpy())
+    ranks = [np.argsort(np.argsort(values)) for values in (spread, error)]
+    return {"spread_error_correlation": float(np.corrcoef(ranks[0], ranks[1])[0, 1])}
