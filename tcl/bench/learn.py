@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tcl.bench.learn_data import own_datasets, public_datasets
-from tcl.bench.learn_report import machine, markdown, summarise
+from tcl.bench.learn_report import machine, markdown, plot_data, summarise
 from tcl.bench.learn_run import run
 from tcl.bench.learn_study import LearnParams
 from tcl.devices.store import DeviceStore
@@ -25,8 +25,8 @@ RESULTS = Path("docs/results")
 
 def bench_learn(
     settings: Settings, studies: Sequence[str], logs: Path | None = None, minutes: float | None = None
-) -> str:
-    """Run studies of `params.yaml` and write `docs/results/learn_STUDY.json` and `docs/results/learn.md`.
+) -> dict[str, dict[str, Any]]:
+    """Run studies of `params.yaml` and write `docs/results/learn_STUDY.json`, `.csv` (for plots) and `learn.md`.
 
     Parameters
     ----------
@@ -41,8 +41,8 @@ def bench_learn(
 
     Returns
     -------
-    str
-        The report, Markdown.
+    dict
+        What is stored of each study, these and earlier ones, by name; `markdown` renders it.
 
     Raises
     ------
@@ -61,9 +61,8 @@ def bench_learn(
         for name in known
         if (path := folder / f"learn_{name}.json").exists()
     }
-    report = markdown(done)
-    atomic_write(folder / "learn.md", report)
-    return report
+    atomic_write(folder / "learn.md", markdown(done))
+    return done
 
 
 def _study(settings: Settings, name: str, params: LearnParams, logs: Path | None) -> None:
@@ -78,6 +77,7 @@ def _study(settings: Settings, name: str, params: LearnParams, logs: Path | None
         "summary": summarise(results),
     }
     atomic_json(settings.root / RESULTS / f"learn_{name}.json", about)
+    atomic_write(settings.root / RESULTS / f"learn_{name}.csv", plot_data(about["summary"]))
 
 
 def _datasets(

@@ -56,6 +56,17 @@ def summarise(results: dict[Cell, Metrics]) -> Summary:
     }
 
 
+def plot_data(summary: Summary) -> str:
+    """The means as CSV, a row of a table each: what `dvc plots show` draws."""
+    names = ("top_1", "top_5", "share_1", "share_5")
+    lines = [f"row,{','.join(names)}"]
+    for table, rows in summary.items():
+        for row, metrics in rows.items():
+            values = ",".join(f"{metrics[name]['mean']:.4f}" for name in names)
+            lines.append(f'"{table}: {row}",{values}')
+    return "\n".join(lines) + "\n"
+
+
 def markdown(studies: dict[str, dict[str, Any]]) -> str:
     """The report: how it was made, then each study's tables, every one between the rows random and oracle.
 

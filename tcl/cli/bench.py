@@ -25,4 +25,26 @@ def export(names: tuple[str, ...], output: Path) -> Report:
     return Report({"files": files}, files)
 
 
+@command("learn", kept="the finished cells are kept; the same command again goes on from there")
+@click.argument("studies", metavar="[STUDY]...", nargs=-1)
+@click.option(
+    "--logs", type=click.Path(path_type=Path), help="Folder of public Ansor logs, a folder for each device."
+)
+@click.option(
+    "--minutes", type=click.FloatRange(min=0), help="Begin nothing more of a study after so many minutes."
+)
+def learn(studies: tuple[str, ...], logs: Path | None, minutes: float | None) -> Report:
+    """Compare samplers, networks and transfer on held-out workloads, by the studies of params.yaml.
+
+    Without a STUDY, all whose data is there. Writes docs/results/learn.md.
+    """
+    from tcl.bench.learn import bench_learn
+    from tcl.bench.learn_report import markdown
+    from tcl.settings import load_settings
+
+    results = bench_learn(load_settings(), studies, logs, minutes)
+    return Report(results, markdown(results).splitlines())
+
+
 entry.add_command(export)
+entry.add_command(learn)

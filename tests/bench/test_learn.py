@@ -1,0 +1,139 @@
+"""The learning benchmark on synthetic devices, as small as it gets."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from costmodel.synthetic import make_dataset
+
+from tcl.bench.learn import read_params
+from tcl.bench.learn_data import CLIP, FEWEST_ROWS, common_tasks, each_task
+from tcl.bench.learn_networks import Tlp
+from tcl.bench.learn_report import markdown, plot_data, summarise
+from tcl.bench.learn_run import ABLATION, METHODS, NETWORKS, SAMPLERS, cells, run
+from tcl.bench.learn_study import LearnParams, Study
+from tcl.costmodel.network import parameter_count
+from tcl.errors import BadInput
+from tcl.features.dataset import LabelledDataset
+
+PARAMS = LearnParams(
+    seeds=1,
+    folds=3,
+    fraction=0.5,
+    fractions=(1.0,),
+    first_rows=20,
+    visits=10,
+    most_epochs=1,
+    budget_seconds=0.05,
+    source="a",
+    target="b",
+    orders=(("a", "b", "c"),),
+    workers=1,
+)
+
+
+def devices() -> dict[str, LabelledDataset]:
+    made = {}
+    for number, name in enumerate("abc"):
+        data = make_dataset(tasks=9, rows=24, seed=number)
+        made[name] = replace(data, devices=[name] * len(data.keys))
+    return common_tasks(made)
+
+
+@pytest.mark.slow
+def test_run_fills_every_row_and_measures_nothing_again(tmp_path: Path) -> None:
+    results, missing = run(devices(), PARAMS, tmp_path)
+    assert not missing and set(results) == set(cells(PARAMS))
+    for cell, metrics in results.items():
+        assert 0 < metrics["top_1"] <= metrics["top_5"] <= 1, cell
+        assert 0 < metrics["share_1"] <= metrics["share_5"] <= 1, cell
+    stamp = (tmp_path / "cells.jsonl").stat().st_mtime_ns
+    again, _ = run(devices(), PARAMS, tmp_path)
+    assert again == results and (tmp_path / "cells.jsonl").stat().st_mtime_ns == stamp
+
+    summary = summarise(results)
+    assert summary["bracket"]["oracle"]["top_1"]["mean"] == 1
+    assert len(summary["sampler"]) == len(SAMPLERS) + 1
+    assert len(summary["network"]) == 2 * len(NETWORKS)
+    assert len(summary["transfer"]) == len(METHODS)
+    assert list(summary["ablation"]) == list(ABLATION)
+    assert len(plot_data(summary).splitlines()) == 1 + sum(map(len, summary.values()))
+    study = {"command": "c", "date": "d", "machine": "m", "params": {}, "missing": 0, "summary": summary}
+    report = markdown({"tiny": study})
+    assert report.count("| random |") == report.count("| oracle |") == 4
+    assert "CKD, a → b → c" in report
+
+
+def test_run_names_what_is_missing_when_there_is_no_time(tmp_path: Path) -> None:
+    results, missing = run(devices(), replace(PARAMS, minutes=0), tmp_path)
+    assert not results and missing == cells(PARAMS)
+
+
+def test_run_goes_on_when_the_last_line_is_cut(tmp_path: Path) -> None:
+    params = replace(PARAMS, tables=())
+    run(devices(), params, tmp_path)
+    path = tmp_path / "cells.jsonl"
+    path.write_text(path.read_text()[:-20])
+    results, _ = run(devices(), params, tmp_path)
+    assert set(results) == set(cells(params))
+
+
+def test_held_out_workloads_are_the_same_on_all_devices_and_each_comes_once() -> None:
+    study = Study(devices(), PARAMS, Path())
+    held = [[study.fold(device, seed)[1].keys for seed in range(3)] for device in "abc"]
+    assert held[0] == held[1] == held[2]
+    assert sorted(key for keys in held[0] for key in keys) == sorted(study.datasets["a"].keys)
+
+
+def test_common_tasks_clips_by_rank_and_levels_the_weights() -> None:
+    data = make_dataset(tasks=4, rows=40)
+    seconds = data.seconds.copy()
+    seconds[0] = 489.0
+    first, _ = common_tasks({"a": replace(data, seconds=seconds), "b": data}).values()
+    own = first.seconds[first.task == 0]
+    assert own.max() == pytest.approx(np.percentile(seconds[:40], CLIP))
+    best = np.array([first.seconds[first.task == task].min() for task in range(4)])
+    np.testing.assert_allclose(first.weights * best, 1)
+
+
+def test_common_tasks_leaves_out_what_one_device_has_too_little_of() -> None:
+    data = make_dataset(tasks=4, rows=40)
+    failing = replace(data, seconds=np.where(data.task == 2, np.inf, data.seconds))
+    short = each_task(data, 1.0, lambda rows, _: rows[: FEWEST_ROWS - 1] if data.task[rows[0]] == 3 else rows)
+    both = common_tasks({"a": failing, "b": short})
+    assert both["a"].keys == both["b"].keys == ["workload-0", "workload-1"]
+    with pytest.raises(BadInput, match="in common"):
+        common_tasks({"a": data, "b": replace(data, keys=[key + "x" for key in data.keys])})
+
+
+def test_tlp_network_has_the_size_of_tlp_and_ignores_padding() -> None:
+    model = Tlp()
+    assert 550_000 < parameter_count(model) < 700_000
+    batch = make_dataset().batch.take(slice(0, 12))
+    alone = np.concatenate([model.head_scores(batch.take([row])) for row in range(12)])
+    np.testing.assert_allclose(model.head_scores(batch), alone, rtol=1e-4, atol=1e-4)
+
+
+def test_params_are_read_by_study(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text("learn: {small: {seeds: 2, orders: [[a, b]], first: null}}")
+    assert read_params(path) == {"small": LearnParams(seeds=2, orders=(("a", "b"),), first=None)}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("learn: {small: {sed: 2}}", "unknown name sed"), ("other: 1", "no study"), (None, "does not exist")],
+)
+def test_params_are_refused_when_something_is_unknown_or_missing(
+    text: str | None, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "params.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(BadInput, match=message):
+        read_params(path)
+
+
+def test_params_of_this_project_can_be_read() -> None:
+    assert read_params(Path(__file__).parents[2] / "params.yaml")
