@@ -176,9 +176,9 @@ def choose(
         for index, task in enumerate(tasks):
             workload = task.workload
             pool = draw_pool(task, device, settings.measure.pool_size, settings.measure.seed)
-            known = pool.find(traces.get(workload.key, []))
+            known = traces.get(workload.key, [])
             wanted = _quota(arguments.budget, index, len(tasks), len(pool), settings.measure.fraction)
-            chosen = sampler.choose(pool, min(wanted, len(pool)) - len(known), known)
+            chosen = sampler.choose(pool, wanted - len(known), pool.find(known))
             plan.programs[workload.key] = ProgramReport(workload.name, workload.key, len(pool), len(known))
             queues.append(
                 [

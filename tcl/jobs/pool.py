@@ -1,5 +1,8 @@
 """The candidate pool of one tensor program: what its design space offers, as features."""
 
+import json
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,19 +45,15 @@ class Pool:
             number -= len(population)
         raise IndexError(number)
 
-    def find(self, traces: "list[str]") -> list[int]:
-        """Numbers of the candidates among recorded traces, in rising order."""
-        wanted: dict[int, set[bytes]] = {}
-        for trace in traces:
-            if (found := self.space.locate(trace)) is not None:
-                wanted.setdefault(found.sketch, set()).add(found.genes[0].tobytes())
-        numbers, start = [], 0
-        for population in self.populations:
-            genes = wanted.get(population.sketch, set())
-            numbers += [
-                start + row for row in range(len(population)) if population.genes[row].tobytes() in genes
-            ]
-            start += len(population)
+    def find(self, traces: Iterable[str]) -> list[int]:
+        """Numbers of the candidates that recorded traces are of, in rising order."""
+        recorded = Counter(_identity(trace) for trace in traces)
+        numbers = []
+        for number in range(len(self)) if recorded else ():
+            identity = _identity(self.trace(number))
+            if recorded[identity] > 0:
+                recorded[identity] -= 1
+                numbers.append(number)
         return numbers
 
     def features(self, device: Device) -> FeatureBatch:
@@ -71,3 +70,12 @@ def draw_pool(task: "TuningTask", device: Device, size: int, seed: int) -> Pool:
     space = design_space(task, target_of(device.target))
     rng = np.random.default_rng([seed, int(task.workload.key, 16)])
     return Pool(task, space, space.sample(size, rng))
+
+
+def _identity(trace: str) -> str:
+    """What a candidate's trace keeps when it is replayed: TVM moves a compute location that turns out invalid."""
+    instructions, decisions = json.loads(trace)
+    names = [instruction[0] for instruction in instructions]
+    end = names.index("EnterPostproc") if "EnterPostproc" in names else len(names)
+    kept = [d for d in decisions if d[0] < end and names[d[0]] != "SampleComputeLocation"]
+    return json.dumps([instructions[:end], kept])
