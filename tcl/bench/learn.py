@@ -9,13 +9,13 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from tcl.bench.learn_baselines import load_stores, numbered
 from tcl.bench.learn_data import own_datasets, public_datasets
 from tcl.bench.learn_report import machine, markdown, plot_data, summarise
 from tcl.bench.learn_run import run
-from tcl.bench.learn_study import LearnParams
+from tcl.bench.learn_study import LearnParams, Study
 from tcl.devices.store import DeviceStore
 from tcl.errors import BadInput
-from tcl.features.dataset import LabelledDataset
 from tcl.files import atomic_json, atomic_write
 from tcl.records.store import RecordStore
 from tcl.settings import Settings
@@ -67,7 +67,7 @@ def bench_learn(
 
 def _study(settings: Settings, name: str, params: LearnParams, logs: Path | None) -> None:
     cache = settings.state_dir / "bench" / "learn"
-    results, missing = run(_datasets(settings, params, logs, cache), params, cache / name)
+    results, missing = run(_make_study(settings, params, logs, cache, cache / name), cache / name)
     about: dict[str, Any] = {
         "command": f"tcl bench learn {name}" + (" --logs FOLDER" if params.data == "public" else ""),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -80,16 +80,18 @@ def _study(settings: Settings, name: str, params: LearnParams, logs: Path | None
     atomic_write(settings.root / RESULTS / f"learn_{name}.csv", plot_data(about["summary"]))
 
 
-def _datasets(
-    settings: Settings, params: LearnParams, logs: Path | None, cache: Path
-) -> dict[str, LabelledDataset]:
+def _make_study(settings: Settings, params: LearnParams, logs: Path | None, cache: Path, own: Path) -> Study:
     if params.data == "public":
         if logs is None:
             raise BadInput("this study needs the public logs; name their folder with --logs")
-        return public_datasets(logs, cache, params.first)
-    store = RecordStore(settings.data_dir)
-    devices = DeviceStore(settings.devices_dir)
-    return own_datasets(store, [devices.get(name) for name in store.devices()], params.first)
+        datasets, seconds = public_datasets(logs, cache, params.first)
+        return Study(datasets, params, own / "knowledge", seconds)
+    store, known = RecordStore(settings.data_dir), DeviceStore(settings.devices_dir)
+    devices = {name: known.get(name) for name in store.devices()}
+    datasets, seconds = own_datasets(store, list(devices.values()), params.first)
+    target = datasets[params.target] = numbered(datasets[params.target])
+    stores = load_stores(store, devices[params.target], target, own / "stores.npz")
+    return Study(datasets, params, own / "knowledge", seconds, stores)
 
 
 def read_params(path: Path) -> dict[str, LearnParams]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -50,8 +51,8 @@ PUBLIC_DEVICES = {
 """The devices of the public logs, with what their data sheets say (of one of the K80's two chips)."""
 
 
-def public_datasets(logs: Path, cache: Path, first: int | None) -> dict[str, LabelledDataset]:
-    """The public Ansor logs by device, reduced to the workloads that all devices have.
+def public_datasets(logs: Path, cache: Path, first: int | None) -> tuple[dict[str, LabelledDataset], float]:
+    """The public Ansor logs by device, reduced to the workloads that all devices have; seconds to encode a candidate.
 
     Parameters
     ----------
@@ -77,19 +78,28 @@ def public_datasets(logs: Path, cache: Path, first: int | None) -> dict[str, Lab
                 raise BadInput(f"{logs} holds no folder {name} of Ansor logs; name the folder that does")
             note(f"importing the logs of {name}")
             import_logs([logs / name], device, store)
-    return common_tasks(
-        {name: load_dataset(store, [device], None, first) for name, device in PUBLIC_DEVICES.items()}
-    )
+    return _load(store, list(PUBLIC_DEVICES.values()), first)
 
 
-def own_datasets(store: RecordStore, devices: list[Device], first: int | None) -> dict[str, LabelledDataset]:
-    """The records of some devices that were chosen at random, reduced to the workloads that all devices have."""
-    found = {}
+def own_datasets(
+    store: RecordStore, devices: list[Device], first: int | None
+) -> tuple[dict[str, LabelledDataset], float]:
+    """The same of the records of some devices that were chosen at random."""
+    return _load(store, devices, first, "random")
+
+
+def _load(
+    store: RecordStore, devices: list[Device], first: int | None, origin: str | None = None
+) -> tuple[dict[str, LabelledDataset], float]:
+    datasets = {}
+    started, rows = time.perf_counter(), 0
     for device in devices:
         dataset = load_dataset(store, [device], None, first)
-        chosen = np.array([origin == "random" for origin in dataset.origin])
-        found[device.name] = take_rows(dataset, np.flatnonzero(chosen))
-    return common_tasks(found)
+        rows += len(dataset)
+        chosen = np.array([origin in (None, found) for found in dataset.origin])
+        datasets[device.name] = take_rows(dataset, np.flatnonzero(chosen))
+    seconds = (time.perf_counter() - started) / rows
+    return common_tasks(datasets), seconds
 
 
 def common_tasks(datasets: dict[str, LabelledDataset]) -> dict[str, LabelledDataset]:

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from tcl.bench.learn_baselines import NAMES as TVM_MODELS
 from tcl.bench.learn_study import LearnParams, Metrics, Study
 from tcl.console import progress
 from tcl.features.batch import FEATURE_VERSION
-from tcl.features.dataset import LabelledDataset
 
 SAMPLERS = ("random", "u", "d", "r", "du", "ru", "rd", "rdu")
 NETWORKS = ("mlp", "lstm", "tlp", "mamba1", "mamba2")
@@ -49,7 +49,7 @@ def _all_cells(params: LearnParams) -> Iterator[Cell]:
             yield Cell("bracket", row, seed, (row,))
         for terms in SAMPLERS:
             yield Cell("sampler", f"{terms} {params.fraction:.0%}", seed, (terms, params.fraction))
-        for name in NETWORKS:
+        for name in NETWORKS + (TVM_MODELS if params.data == "shipped" else ()):
             yield Cell("network", f"{name}, equal data", seed, (name, "data"))
         for order in params.orders:
             for method in METHODS:
@@ -63,17 +63,13 @@ def _all_cells(params: LearnParams) -> Iterator[Cell]:
             yield Cell("network", f"{name}, equal time", seed, (name, "time"))
 
 
-def run(
-    datasets: dict[str, LabelledDataset], params: LearnParams, folder: Path
-) -> tuple[dict[Cell, Metrics], list[Cell]]:
+def run(study: Study, folder: Path) -> tuple[dict[Cell, Metrics], list[Cell]]:
     """Measure all cells that the time allows.
 
     Parameters
     ----------
-    datasets
-        By device, of the same tasks (`tcl.bench.learn_data`).
-    params
-        Sizes.
+    study
+        The data and the sizes.
     folder
         Keeps finished cells (`cells.jsonl`) of the same data, params and feature version.
 
@@ -82,7 +78,7 @@ def run(
     results, missing
         The metrics of each finished cell, and the cells that there was no time for.
     """
-    study = Study(datasets, params, folder / "knowledge")
+    params = study.params
     context = _context(study)
     results = _finished(folder / "cells.jsonl", context)
     left = [cell for cell in cells(params) if cell not in results]

@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from tcl.bench import learn_baselines as baselines
+from tcl.bench.learn_baselines import Stores
 from tcl.bench.learn_data import each_task
 from tcl.bench.learn_networks import Tlp
 from tcl.bench.learn_streams import METHODS
@@ -93,11 +95,17 @@ class Study:
         Sizes.
     cache
         Where the knowledge bases of first devices are kept, which many cells begin with.
+    encode_seconds
+        Time to encode the features of one candidate.
+    stores
+        What TVM's own models read of the target's candidates; None where there are no programs.
     """
 
     datasets: dict[str, LabelledDataset]
     params: LearnParams
     cache: Path
+    encode_seconds: float = 0.0
+    stores: Stores | None = None
 
     def bracket(self, row: str, seed: int) -> Metrics:
         """A random scorer, or the oracle, on the held-out workloads of the target."""
@@ -121,9 +129,13 @@ class Study:
         """A network from scratch on the same random rows; `equal` is "data" or "time"."""
         training, test = self.fold(self.params.target, seed)
         chosen = self.draw(training, self.params.fraction, seed)
+        if self.stores is not None and name in baselines.NAMES:
+            scores, seconds, scoring = baselines.rank(name, self.stores, chosen, test, seed)
+            rate = 1 / (self.stores.seconds + scoring / len(test))
+            return _judge(test, scores) | {"seconds": seconds, "candidates_per_second": rate}
         model = make_network(name, seed)
-        seconds = self.params.budget_seconds if equal == "time" else None
-        report = self.fit(model, chosen, seed, seconds=seconds)
+        budget = self.params.budget_seconds if equal == "time" else None
+        report = self.fit(model, chosen, seed, seconds=budget)
         return self.judged(model, test, report) | _trust(model, test)
 
     def transfer(self, method: str, order: tuple[str, ...], seed: int) -> Metrics:
@@ -237,7 +249,7 @@ class Study:
         """Everything a table may show of a trained model."""
         started = time.perf_counter()
         scores = model.score(test.batch)[0]
-        rate = len(test) / (time.perf_counter() - started)
+        rate = 1 / (self.encode_seconds + (time.perf_counter() - started) / len(test))
         about = {
             "parameters": parameter_count(model),
             "seconds": report.seconds,

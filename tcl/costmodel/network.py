@@ -41,8 +41,8 @@ class CostModelConfig:
     """
 
     block: str = "mamba2"
-    width: int = 48
-    layers: int = 2
+    width: int = 64
+    layers: int = 1
     state: int = 16
     heads: int = 4
     hidden: int = 32

@@ -2,18 +2,22 @@
 
 The three names are those of TCL (arXiv 2604.12891), whose formulae are not public; these are ours:
 
-* Representativeness of a candidate is a kernel density: the mean of a Gaussian kernel between its embedding and a
-  sample of the pool, with the median distance of the sample as the kernel's width. As a rank in (0, 1].
-* Uncertainty is what the caller's model says, as a rank in (0, 1].
-* Diversity is the distance to the nearest candidate that is chosen already (greedy k-center, Gonzalez 1985).
+* All three: k-means with as many clusters as candidates are wanted, each candidate weighing as much as its uncertainty;
+  the candidate nearest to each centroid is taken. Centroids crowd where the pool is dense (representativeness) and
+  where the model is unsure (uncertainty), each cluster gives one (diversity). Without uncertainty all weigh the same.
+* Diversity without representativeness: greedy k-center (Gonzalez 1985), the next is the farthest from all before, its
+  distance multiplied by the uncertainty where that is wanted.
+* Without diversity: the highest kernel density (of a Gaussian as wide as the median distance, against a sample of the
+  pool), uncertainty, or product of the two.
 
-Candidates are picked one after another: the next is the one with the greatest product of the terms that are switched
-on. Ranks make the product free of scales. A pool of more than `CELL` candidates is first divided by mini-batch k-means
-(Sculley 2010) into cells that are served in proportion to their size, which keeps time and memory linear in the pool.
+Uncertainty and density enter as ranks, so that their scales do not matter. A pool of more than `CELL` candidates is
+first divided by mini-batch k-means (Sculley 2010) into cells that are served in proportion to their size, which keeps
+time and memory linear in the pool.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -26,6 +30,7 @@ TERMS = frozenset("rdu")
 CELL = 4096
 """Candidates above which a pool is divided."""
 
+_FLOOR = 0.5  # weight of the least uncertain candidate; 1 is that of the most uncertain
 _REFERENCES = 1024  # candidates that stand for the pool in the density
 _CHUNK = 16384  # rows of one distance matrix
 
@@ -72,27 +77,18 @@ def select(
     if chosen is not None:
         free[chosen] = False
     count = min(count, int(free.sum()))
-    if count == 0:
-        return np.empty(0, np.int64)
-    appeal = _ranks(rng.random(len(embeddings)))
-    if "u" in terms:
-        appeal = _ranks(uncertainty, appeal)
-    if "r" in terms:
-        density = _ranks(_density(embeddings, rng), appeal)
-        appeal = density * appeal if "u" in terms else density
+    unsure = _ranks(uncertainty, rng) if "u" in terms else np.ones(len(embeddings))
     if "d" not in terms:
-        pool = np.flatnonzero(free)
+        appeal = unsure * _ranks(_density(embeddings, rng), rng) if "r" in terms else unsure
+        pool = rng.permutation(np.flatnonzero(free))
         return pool[np.argsort(-appeal[pool], kind="stable")[:count]]
-    if not terms & {"r", "u"}:
-        appeal = np.ones_like(appeal)
+    pick = _centroids if "r" in terms else _farthest
+    picks = [np.empty(0, np.int64)]
     cells = list(_cells(embeddings, rng))
-    shares = allot(
-        count, np.array([free[cell].sum() for cell in cells], np.float64), [int(free[c].sum()) for c in cells]
-    )
-    picks = [
-        cell[_greedy(embeddings[cell], appeal[cell], free[cell], share, rng)]
-        for cell, share in zip(cells, shares, strict=True)
-    ]
+    limits = [int(free[cell].sum()) for cell in cells]
+    for cell, share in zip(cells, allot(count, np.array(limits, np.float64), limits), strict=True):
+        if share:
+            picks.append(cell[pick(embeddings[cell], unsure[cell], free[cell], int(share), rng)])
     return np.concatenate(picks)
 
 
@@ -125,9 +121,9 @@ def _check(embeddings: np.ndarray, uncertainty: np.ndarray, count: int, terms: f
         raise BadInput("an embedding or an uncertainty is not a finite number; the model has diverged")
 
 
-def _ranks(values: np.ndarray, ties: np.ndarray | None = None) -> np.ndarray:
-    """Ranks scaled to (0, 1], the greatest value 1; equal values in the order of `ties`."""
-    order = np.lexsort((values,) if ties is None else (ties, values))
+def _ranks(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Ranks scaled to (0, 1], the greatest value 1; ties broken at random."""
+    order = np.lexsort((rng.random(len(values)), values))
     ranks = np.empty(len(values))
     ranks[order] = np.arange(1, len(values) + 1) / len(values)
     return ranks
@@ -170,20 +166,42 @@ def _cells(embeddings: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndar
             yield cell
 
 
-def _greedy(
-    embeddings: np.ndarray, appeal: np.ndarray, free: np.ndarray, count: int, rng: np.random.Generator
+def _centroids(
+    embeddings: np.ndarray, unsure: np.ndarray, free: np.ndarray, count: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Pick the greatest product of appeal and distance to the nearest pick, `count` times."""
+    """The free candidates nearest to the centroids of weighted k-means; clusters with earlier choices come last."""
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    taken = int((~free).sum())
+    clusters = min(count + taken, len(embeddings))
+    means = KMeans(clusters, n_init=1, max_iter=20, random_state=int(rng.integers(2**31)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct candidates than clusters
+        labels = means.fit_predict(embeddings, sample_weight=_FLOOR + (1 - _FLOOR) * unsure)
+    distance = ((embeddings - means.cluster_centers_[labels]) ** 2).sum(1)
+    # How many of its cluster stand before each candidate: earlier choices first, then the nearest to the centroid.
+    order = np.lexsort((distance, free, labels))
+    sizes = np.bincount(labels, minlength=clusters)
+    turn = np.empty(len(embeddings), np.int64)
+    turn[order] = np.arange(len(embeddings)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    pool = np.flatnonzero(free)
+    return pool[np.lexsort((-sizes[labels[pool]], turn[pool]))[:count]]
+
+
+def _farthest(
+    embeddings: np.ndarray, unsure: np.ndarray, free: np.ndarray, count: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Greedy k-center, the distance to the nearest choice multiplied by the uncertainty."""
     distance = np.full(len(embeddings), np.inf)
-    for start in np.array_split(np.flatnonzero(~free), max(1, (~free).sum() // 256)):
-        if len(start):
-            distance = np.minimum(distance, _squared_distances(embeddings, embeddings[start]).min(1))
+    for taken in np.flatnonzero(~free):
+        distance = np.minimum(distance, _squared_distances(embeddings, embeddings[taken : taken + 1])[:, 0])
     available = free.copy()
     picks = np.empty(count, np.int64)
-    jitter = 1 + 1e-9 * rng.random(len(embeddings))
+    ties = 1 + 1e-9 * rng.random(len(embeddings))
     for i in range(count):
-        reach = np.ones_like(distance) if np.isinf(distance[0]) else np.sqrt(distance) + 1e-12
-        picks[i] = best = int(np.argmax(np.where(available, appeal * reach * jitter, -1.0)))
+        reach = np.ones(len(embeddings)) if np.isinf(distance[0]) else np.sqrt(distance) + 1e-12
+        picks[i] = best = int(np.argmax(np.where(available, unsure * reach * ties, -1.0)))
         available[best] = False
         distance = np.minimum(distance, _squared_distances(embeddings, embeddings[best : best + 1])[:, 0])
     return picks

@@ -8,12 +8,14 @@ import pytest
 from costmodel.synthetic import make_dataset
 
 from tcl.bench.learn import read_params
+from tcl.bench.learn_baselines import Stores, numbered
 from tcl.bench.learn_data import CLIP, FEWEST_ROWS, common_tasks, each_task
 from tcl.bench.learn_networks import Tlp
 from tcl.bench.learn_report import markdown, plot_data, summarise
 from tcl.bench.learn_run import ABLATION, METHODS, NETWORKS, SAMPLERS, cells, run
 from tcl.bench.learn_study import LearnParams, Study
 from tcl.costmodel.network import parameter_count
+from tcl.costmodel.splits import take_tasks
 from tcl.errors import BadInput
 from tcl.features.dataset import LabelledDataset
 
@@ -41,15 +43,19 @@ def devices() -> dict[str, LabelledDataset]:
     return common_tasks(made)
 
 
+def study(params: LearnParams, folder: Path) -> Study:
+    return Study(devices(), params, folder / "knowledge")
+
+
 @pytest.mark.slow
 def test_run_fills_every_row_and_measures_nothing_again(tmp_path: Path) -> None:
-    results, missing = run(devices(), PARAMS, tmp_path)
+    results, missing = run(study(PARAMS, tmp_path), tmp_path)
     assert not missing and set(results) == set(cells(PARAMS))
     for cell, metrics in results.items():
         assert 0 < metrics["top_1"] <= metrics["top_5"] <= 1, cell
         assert 0 < metrics["share_1"] <= metrics["share_5"] <= 1, cell
     stamp = (tmp_path / "cells.jsonl").stat().st_mtime_ns
-    again, _ = run(devices(), PARAMS, tmp_path)
+    again, _ = run(study(PARAMS, tmp_path), tmp_path)
     assert again == results and (tmp_path / "cells.jsonl").stat().st_mtime_ns == stamp
 
     summary = summarise(results)
@@ -59,31 +65,31 @@ def test_run_fills_every_row_and_measures_nothing_again(tmp_path: Path) -> None:
     assert len(summary["transfer"]) == len(METHODS)
     assert list(summary["ablation"]) == list(ABLATION)
     assert len(plot_data(summary).splitlines()) == 1 + sum(map(len, summary.values()))
-    study = {"command": "c", "date": "d", "machine": "m", "params": {}, "missing": 0, "summary": summary}
-    report = markdown({"tiny": study})
+    stored = {"command": "c", "date": "d", "machine": "m", "params": {}, "missing": 0, "summary": summary}
+    report = markdown({"tiny": stored})
     assert report.count("| random |") == report.count("| oracle |") == 4
     assert "CKD, a → b → c" in report
 
 
 def test_run_names_what_is_missing_when_there_is_no_time(tmp_path: Path) -> None:
-    results, missing = run(devices(), replace(PARAMS, minutes=0), tmp_path)
+    results, missing = run(study(replace(PARAMS, minutes=0), tmp_path), tmp_path)
     assert not results and missing == cells(PARAMS)
 
 
 def test_run_goes_on_when_the_last_line_is_cut(tmp_path: Path) -> None:
     params = replace(PARAMS, tables=())
-    run(devices(), params, tmp_path)
+    run(study(params, tmp_path), tmp_path)
     path = tmp_path / "cells.jsonl"
     path.write_text(path.read_text()[:-20])
-    results, _ = run(devices(), params, tmp_path)
+    results, _ = run(study(params, tmp_path), tmp_path)
     assert set(results) == set(cells(params))
 
 
 def test_held_out_workloads_are_the_same_on_all_devices_and_each_comes_once() -> None:
-    study = Study(devices(), PARAMS, Path())
-    held = [[study.fold(device, seed)[1].keys for seed in range(3)] for device in "abc"]
+    small = study(PARAMS, Path())
+    held = [[small.fold(device, seed)[1].keys for seed in range(3)] for device in "abc"]
     assert held[0] == held[1] == held[2]
-    assert sorted(key for keys in held[0] for key in keys) == sorted(study.datasets["a"].keys)
+    assert sorted(key for keys in held[0] for key in keys) == sorted(small.datasets["a"].keys)
 
 
 def test_common_tasks_clips_by_rank_and_levels_the_weights() -> None:
@@ -137,3 +143,10 @@ def test_params_are_refused_when_something_is_unknown_or_missing(
 
 def test_params_of_this_project_can_be_read() -> None:
     assert read_params(Path(__file__).parents[2] / "params.yaml")
+
+
+def test_per_store_features_stay_with_their_rows_when_the_dataset_is_divided() -> None:
+    data = numbered(make_dataset(tasks=3, rows=8))
+    stores = Stores([np.full((1, 172), row, np.float32) for row in range(24)], 0.1)
+    part = take_tasks(data, np.array([2, 0]))
+    assert [int(array[0, 0]) for array in stores.of(part)] == [*range(8), *range(16, 24)]
