@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SHARD_ROWS = 200_000
 """Records of one shard of a stream, about."""
 
+_TOLERATED = 0.1  # share of traces that no encoder reads
+
 _COLUMNS = ["workload", "skeleton", "decisions", "run_seconds", "reference_seconds", "error", "origin"]
 
 Encoded = tuple[np.ndarray, np.ndarray]
@@ -234,7 +236,21 @@ def _load_shard(
         parts.append(
             LabelledDataset(batch, task, np.array(latencies), [key], [device.name], np.ones(1), list(origins))
         )
-    return LabelledDataset.concat(parts)
+    dataset = LabelledDataset.concat(parts)
+    _refuse_unreadable(dataset, device.name)
+    return dataset
+
+
+def _refuse_unreadable(dataset: LabelledDataset, device: str) -> None:
+    """A few odd traces teach nothing and do no harm; a model of many would rank by nothing at all."""
+    kinds = dataset.batch.kinds
+    alone = kinds[:, 1] == 0 if kinds.shape[1] > 1 else np.ones(len(kinds), bool)
+    unreadable = int(np.count_nonzero((kinds[:, 0] == UNKNOWN) & alone))
+    if unreadable > _TOLERATED * len(kinds):
+        raise BadInput(
+            f"{unreadable} of {len(kinds)} schedule traces of device {device} cannot be read by this version; "
+            "import or measure them again"
+        )
 
 
 def normalised_seconds(table: pa.Table, reference: float) -> np.ndarray:

@@ -1,7 +1,8 @@
 """Traces cut into what the candidates of a sketch share and what sets them apart.
 
 The shared part is stored once (Parquet's dictionary), the rest is a few numbers, so that a record costs some
-tens of bytes. Cutting and joining work on the text itself: what comes back is the same text, byte for byte.
+tens of bytes. Cutting and joining work on the text itself: what comes back is the same text, byte for byte (of a
+MetaSchedule trace, the text without blanks).
 """
 
 from __future__ import annotations
@@ -50,10 +51,12 @@ def is_metaschedule(trace: str) -> bool:
 
 
 def split_trace(trace: str) -> TraceParts:
-    """Cuts the JSON text of a trace (without blanks); text of any other kind stays whole."""
+    """Cuts the JSON text of a trace; text of any other kind stays whole."""
     if not is_metaschedule(trace):
         return TraceParts(*_cut_ansor(trace))
     try:
+        if " " in trace:
+            trace = json.dumps(json.loads(trace), separators=(",", ":"))
         _, end = _DECODER.raw_decode(trace, 1)
     except ValueError:
         return TraceParts(trace)

@@ -97,13 +97,21 @@ def test_stream_gives_the_same_in_whole_tasks(store: RecordStore) -> None:
 def test_unreadable_trace_keeps_its_record(store: RecordStore, traces: dict[str, list]) -> None:
     instructions, decisions = traces["cpu_matmul"]
     wrong = [instructions, [[4, [1, 2]], *decisions[1:]]]
-    store.append([MATMUL], [record(MATMUL, wrong, (1.0,), at=9), record(MATMUL, {"a": 1}, (1.0,), at=10)])
+    readable = [record(MATMUL, traces["cpu_matmul"], (1.0,), at=number) for number in range(11, 40)]
+    store.append([MATMUL], readable)
+    store.append([MATMUL], [record(MATMUL, wrong, (1.0,), at=90), record(MATMUL, {"a": 1}, (1.0,), at=91)])
     dataset = load_dataset(store, [CPU], keys={MATMUL.key})
-    assert len(dataset) == 5
+    assert len(dataset) == 34
     assert (
         dataset.batch.kinds[-2:, 0].tolist() == [UNKNOWN, UNKNOWN] and not dataset.batch.kinds[-2:, 1:].any()
     )
     assert (dataset.batch.kinds[:3] > UNKNOWN).any(axis=1).all()
+
+
+def test_dataset_is_refused_when_many_traces_are_unreadable(store: RecordStore) -> None:
+    store.append([MATMUL], [record(MATMUL, {"a": 1}, (1.0,), at=90)])
+    with pytest.raises(BadInput, match="1 of 4 schedule traces of device cpu cannot be read"):
+        load_dataset(store, [CPU], keys={MATMUL.key})
 
 
 def test_empty_store_is_refused_by_name(tmp_path: Path) -> None:

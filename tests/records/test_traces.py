@@ -50,6 +50,11 @@ def test_any_json_comes_back_byte_for_byte(trace: str) -> None:
     assert join_trace(split_trace(trace)) == trace
 
 
+def test_trace_with_blanks_is_cut_like_one_without(traces: dict[str, list]) -> None:
+    trace = traces["cpu_matmul"]
+    assert split_trace(json.dumps(trace)) == split_trace(compact_json(trace))
+
+
 @given(st.text())
 def test_any_text_comes_back(trace: str) -> None:
     assert join_trace(split_trace(trace)) == trace
