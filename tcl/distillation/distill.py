@@ -275,8 +275,9 @@ _SHARES = {"only": 1.0, "scratch": 0.35, "transfer": 0.45, "compress": 0.2}
 
 
 def _share(options: TrainOptions, stage: str) -> TrainOptions:
-    """The stage's share of the time budget."""
-    return replace(options, seconds=options.seconds and options.seconds * _SHARES[stage])
+    """The stage's share of the time budget; compressing needs fewer epochs, since its teacher has no noise."""
+    epochs = options.epochs if stage != "compress" else max(1, options.epochs // 3)
+    return replace(options, epochs=epochs, seconds=options.seconds and options.seconds * _SHARES[stage])
 
 
 def _fingerprint(
