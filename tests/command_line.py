@@ -101,11 +101,14 @@ def save_model(
     return path
 
 
-def save_matmul(path: Path, columns: int = 32, x: str = "x", y: str = "y") -> Path:
-    """``y = relu(x w)`` with x of shape 1x64."""
-    weights = {"w": np.random.default_rng(0).standard_normal((64, columns), dtype=np.float32)}
-    nodes = [helper.make_node("MatMul", [x, "w"], ["product"]), helper.make_node("Relu", ["product"], [y])]
-    return save_model(path, nodes, {x: [1, 64]}, {y: [1, columns]}, weights)
+def save_matmul(path: Path, columns: int = 32, rows: int = 1, depth: int = 64) -> Path:
+    """``y = relu(x w)`` with x of shape rows x depth."""
+    weights = {"w": np.random.default_rng(0).standard_normal((depth, columns), dtype=np.float32)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Relu", ["product"], ["y"]),
+    ]
+    return save_model(path, nodes, {"x": [rows, depth]}, {"y": [rows, columns]}, weights)
 
 
 def save_convolution(path: Path, batch: int | str = 1) -> Path:

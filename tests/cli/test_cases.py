@@ -22,6 +22,9 @@ from tcl.records.store import RecordStore
 from tcl.registry.registry import Registry
 from tcl.settings import load_settings
 
+SLOW = {"columns": 2048, "rows": 2048, "depth": 2048}
+"""Extents of a product that runs longer than a time-out near zero, however the processes are scheduled."""
+
 
 def add_device(project, name: str, *, model: bool = True) -> None:
     """Record a copy of `host` under another name, with the same cost model."""
@@ -60,7 +63,7 @@ def test_compile_uses_no_record_of_another_device_when_that_one_is_faster(learnt
 
 
 def test_measure_fails_with_the_cause_when_nothing_succeeds(project):
-    model = save_matmul(project.root / "matmul.onnx")
+    model = save_matmul(project.root / "matmul.onnx", **SLOW)
     project.ok("device", "detect", "--name", DEVICE)
     message = project.fail(
         "measure", model, "--device", DEVICE, "--budget", "2", code=1, TCL_MEASURE_RUN_TIMEOUT="0.000001"
@@ -72,7 +75,7 @@ def test_measure_fails_with_the_cause_when_nothing_succeeds(project):
 
 def test_compile_exports_nothing_when_no_trial_succeeds(learnt):
     add_device(learnt, "hopeless")
-    model = save_matmul(learnt.root / "hopeless.onnx", 24)
+    model = save_matmul(learnt.root / "hopeless.onnx", **SLOW)
     message = learnt.fail(
         "compile", model, "--device", "hopeless", "-o", "hopeless", code=1, TCL_MEASURE_RUN_TIMEOUT="0.000001"
     )
