@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tcl.compiler.inputs import random_inputs, read_inputs, save_inputs
 from tcl.compiler.manifest import Manifest
 from tcl.compiler.onnx_reader import saved_onnx
+from tcl.compiler.priority import raise_priority
 from tcl.errors import BadInput, WorkFailed
 
 if TYPE_CHECKING:
@@ -152,6 +153,10 @@ def _main(kind: str, contender: str, feed_file: str, package: str, cores: str) -
     chosen = {int(core) for core in cores.split(",")}
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, chosen)
+    raise_priority()
+    os.environ["TVM_BIND_THREADS"] = (
+        "1"  # this process is the program's alone, so it may have each thread on its core
+    )
     inputs = Manifest.read(Path(package)).inputs
     feed = read_inputs(Path(feed_file), inputs)
     run: Callable[[Any], Any]

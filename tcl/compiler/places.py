@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import time
 from pathlib import Path
 from typing import Any
+
+from tcl.compiler.priority import raise_priority
 
 _KEPT_INPUT_BYTES = 256 << 20
 _REFERENCE_HOOK = "tcl.measuring.reference"
@@ -68,7 +69,7 @@ class LocalPlace:
         cores = settings["cores"]
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-cores:])
         os.environ["TVM_NUM_THREADS"] = str(cores)  # TVM's default is half of an x86 machine's
-        _raise_priority()
+        raise_priority()
         import tvm
 
         self.device = tvm.cpu()
@@ -97,16 +98,6 @@ class LocalPlace:
         start = time.perf_counter()
         self._reference(*self._arguments)
         self._seconds.append(time.perf_counter() - start)
-
-
-def _raise_priority() -> None:
-    """Run before all other processes where this is permitted, and among them where it is not.
-
-    A real-time class, since many systems weigh niceness only within one terminal session. The kernel keeps a
-    part of each second for the others, so that the engine gets the time to end a candidate that hangs.
-    """
-    with contextlib.suppress(PermissionError):
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
 
 
 class RemotePlace:

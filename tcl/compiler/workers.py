@@ -62,7 +62,10 @@ class BuildWorker:
                 module = reference_module(message["cores"], message["vector_bits"])
             else:
                 schedule = replay(self._context(message, target), message["trace"])
-                module, answer["trace"] = schedule.mod, json.dumps(plain_json(schedule.trace.as_json()), separators=(",", ":"))
+                module, answer["trace"] = (
+                    schedule.mod,
+                    json.dumps(plain_json(schedule.trace.as_json()), separators=(",", ":")),
+                )
             return answer | _build(module, target, Path(message["folder"]), message["archive"])
         except Exception as error:
             return answer | {"error": _describe("build", error)}
