@@ -21,7 +21,8 @@ def distill(arguments: DistillArguments, settings: Settings | None = None) -> Di
     known = None if arguments.again else find_learnt(data.device.name, data.data_hash, settings)
     if known is not None:
         return job.already_learnt(known)
-    result = learn(data, arguments, settings)
-    report = register(data, result, settings)
+    with job.one_at_a_time(settings):
+        result = learn(data, arguments, settings)
+        report = register(data, result, settings)
     show(report.table(), f"distill-{arguments.device}")
     return report

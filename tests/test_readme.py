@@ -34,25 +34,15 @@ BUDGETS = {
     "TCL_UP_DISTILL_SECONDS": "10",
     "TESTS": "tests/test_settings.py",
 }
-NOT_COPIED = (
-    ".git",
-    ".venv",
-    ".tcl",
-    "data",
-    "build",
-    "packages",
-    "mlruns",
-    "mlflow.db*",
-    ".*_cache",
-    ".hypothesis",
-)
+MADE = ".git .venv .tcl data build packages mlruns mlflow.db* cache tmp .*_cache .hypothesis __pycache__ *.egg-info"
+"""What a clone would not hold."""
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """The project as after a clone, with an environment that is installed already."""
     root = tmp_path / "project"
-    shutil.copytree(ROOT, root, ignore=shutil.ignore_patterns(*NOT_COPIED, "__pycache__", "*.egg-info"))
+    shutil.copytree(ROOT, root, ignore=shutil.ignore_patterns(*MADE.split()))
     environment = root / ".venv"
     environment.mkdir()
     for entry in Path(sys.prefix).iterdir():

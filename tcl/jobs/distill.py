@@ -4,6 +4,7 @@ Steps: bring the records to a version → learn from them → register the model
 """
 
 import tempfile
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tcl.console import note, progress
 from tcl.devices.device import Device
 from tcl.devices.store import DeviceStore
+from tcl.files import locked
 from tcl.jobs.dataset import dataset, open_journal, take_over_tuning
 from tcl.jobs.tables import Table
 from tcl.settings import Settings
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 FEWEST_PROGRAMS = 3
 """Programs that learning needs: to train on, to stop early by, to evaluate on."""
+_LOCK_SECONDS = 6 * 3600.0  # other distillations may take long
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,13 @@ def run(arguments: DistillArguments, settings: Settings) -> DistillReport:
     data = prepare(arguments, settings)
     if not arguments.again and (known := find_learnt(data.device.name, data.data_hash, settings)):
         return already_learnt(known)
-    result = learn(data, arguments, settings)
-    return register(data, result, settings)
+    with one_at_a_time(settings):
+        return register(data, learn(data, arguments, settings), settings)
+
+
+def one_at_a_time(settings: Settings) -> AbstractContextManager[None]:
+    """The lock of the knowledge base: what one distillation adds, the next must start from."""
+    return locked(settings.state_dir / "knowledge-base.lock", _LOCK_SECONDS, "the knowledge base")
 
 
 def prepare(arguments: DistillArguments, settings: Settings) -> Data:

@@ -1,7 +1,6 @@
 """Who chooses from a candidate pool: chance, or RDU with the best cost model at hand."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -101,11 +100,9 @@ def _best_model(device: Device, settings: Settings) -> "CostModel | None":
         if not versions:
             continue
         try:
-            folder: Path = registry.fetch(registry.resolve(owner))
+            return load_model(registry.fetch(registry.resolve(owner)))[0]
         except TclError as error:  # choosing needs no particular model
             note(f"not used for choosing: {error}")
-            continue
-        return load_model(folder)[0]
     note("no cost model can be used yet; candidates are chosen by their features alone")
     return None
 

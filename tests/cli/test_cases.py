@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import DEVICE, TCL, clean_environment, save_convolution, save_matmul, save_model
+from command_line import DEVICE, QUICK, TCL, clean_environment, save_convolution, save_matmul, save_model
 from onnx import TensorProto, helper
 
 from tcl.features.batch import FEATURE_VERSION
@@ -20,6 +20,7 @@ from tcl.jobs.dataset import open_journal, tuning_store
 from tcl.records.record import MeasureRecord
 from tcl.records.store import RecordStore
 from tcl.registry.registry import Registry
+from tcl.registry.versions import KNOWLEDGE_BASE
 from tcl.settings import load_settings
 
 SLOW = {"columns": 2048, "rows": 2048, "depth": 2048}
@@ -192,22 +193,31 @@ def test_compile_names_both_versions_when_the_cost_model_has_other_features(lear
 
 
 @pytest.mark.slow
-def test_registry_is_whole_when_two_terminals_start_the_first_run_at_once(learnt, tmp_path):
-    root = tmp_path / "fresh"
-    root.mkdir()
-    for name in ("data", "devices"):
-        (root / name).symlink_to(learnt.root / name)
-    command = [TCL, "compile", learnt.root / "matmul16.onnx", "--device", DEVICE, "-o"]
+def test_registry_is_whole_when_two_terminals_start_the_first_run_at_once(learnt, project):
+    store, copy = RecordStore(learnt.root / "data"), RecordStore(project.root / "data")
+    records = list(store.records(DEVICE))
+    names = ["left", "right"]
+    for name in names:
+        project.ok("device", "add", name, "--target", json.dumps({"kind": "llvm", "num-cores": 1}))
+        copy.append(store.workloads(DEVICE).values(), [replace(record, device=name) for record in records])
     running = [
         subprocess.Popen(
-            [*command, f"p{n}"], cwd=root, env=clean_environment(), stderr=subprocess.PIPE, text=True
+            [TCL, "distill", "--device", name],
+            cwd=project.root,
+            env=clean_environment() | QUICK,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
-        for n in range(2)
+        for name in names
     ]
-    errors = [process.communicate(timeout=300)[1] for process in running]
-    assert [process.returncode for process in running] == [2, 2]
-    assert all("tcl distill" in error and "Traceback" not in error for error in errors)
-    assert Registry(load_settings(root)).list() == []
+    errors = [process.communicate(timeout=600)[1] for process in running]
+    assert [process.returncode for process in running] == [0, 0], errors
+    registry = Registry(load_settings(project.root))
+    assert {version.owner for version in registry.list()} == {*names, KNOWLEDGE_BASE}
+    for version in registry.list():
+        assert (registry.fetch(version) / "weights.safetensors").is_file()
+    assert {version.tags["learned"] for version in registry.versions(KNOWLEDGE_BASE)} <= set(names)
 
 
 def test_run_refuses_when_a_package_was_tampered_with(learnt):

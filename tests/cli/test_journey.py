@@ -63,7 +63,7 @@ def test_compile_then_run_agrees_with_onnxruntime(learnt, tmp_path):
 def test_run_says_what_fits_when_inputs_do_not(learnt, tmp_path):
     learnt.ok("compile", "matmul16.onnx", "--device", DEVICE, "--trials", "0", "-o", "fits")
     np.savez(tmp_path / "in.npz", x=np.zeros((2, 64), np.float32))
-    assert "1x64" in learnt.fail("run", "fits", "--input", tmp_path / "in.npz", code=2)
+    assert "(1, 64)" in learnt.fail("run", "fits", "--input", tmp_path / "in.npz", code=2)
     (tmp_path / "in.npz").write_text("no arrays")
     assert "in.npz" in learnt.fail("run", "fits", "--input", tmp_path / "in.npz", code=2)
 
