@@ -41,11 +41,11 @@ class CostModelConfig:
     """
 
     block: str = "mamba2"
-    width: int = 64
+    width: int = 48
     layers: int = 1
     state: int = 16
     heads: int = 4
-    hidden: int = 32
+    hidden: int = 24
     kinds: int = VOCABULARY_SIZE
     values: int = STEP_WIDTH
     workload: int = WORKLOAD_WIDTH
@@ -164,8 +164,8 @@ class CostModel(Scorer):
 
     Notes
     -----
-    Each step becomes ``kind embedding + projected values + context``, where the context is a projection of workload and
-    device. Pre-norm residual blocks follow. The mean, the maximum and the last of the steps that are no padding, beside
+    Each step becomes ``kind embedding + values projected by kind + context``, where the context is a projection of
+    workload and device. Pre-norm residual blocks follow. The mean, the maximum and the last of the steps that are no padding, beside
     the context, go to the heads. All blocks are causal and padding is at the end, so no score depends on padding.
     """
 
@@ -174,7 +174,8 @@ class CostModel(Scorer):
         self.config = config
         width = config.width
         self.kind = nn.Embedding(config.kinds, width, padding_idx=PADDING)
-        self.value = nn.Linear(config.values, width)
+        # A value means something else in each kind of step, so each has its own projection.
+        self.value = nn.Parameter(torch.randn(config.kinds, config.values, width) * config.values**-0.5)
         self.context = nn.Sequential(
             nn.Linear(config.workload + config.device, width), nn.SiLU(), nn.Linear(width, width)
         )
@@ -196,10 +197,18 @@ class CostModel(Scorer):
                 nn.init.zeros_(lateral.weight)  # start as if there were no knowledge base
             self.laterals = nn.ModuleList(laterals)
 
+    def _project(self, inputs: Inputs) -> Tensor:
+        """Each step's values through the projection of its kind, float[n, L, width]: one product for each kind."""
+        kinds, order = inputs.kinds.flatten().sort(stable=True)
+        counts = torch.bincount(kinds, minlength=self.config.kinds).tolist()
+        groups = inputs.values.flatten(0, 1)[order].split(counts)
+        projected = torch.cat([group @ weight for group, weight in zip(groups, self.value, strict=True)])
+        return projected[order.argsort()].view(*inputs.kinds.shape, -1)
+
     def layers(self, inputs: Inputs) -> list[Tensor]:
         """Hidden states before each block and after the last: layers + 1 arrays float[n, L, width]."""
         context = self.context(torch.cat([inputs.workload, inputs.device], dim=-1))
-        hidden = self.kind(inputs.kinds) + self.value(inputs.values) + context.unsqueeze(1)
+        hidden = self.kind(inputs.kinds) + self._project(inputs) + context.unsqueeze(1)
         known = None
         if self.knowledge_base is not None:
             with torch.no_grad():

@@ -1,5 +1,6 @@
 """Continual distillation of synthetic devices, from the first one to an interrupted one."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,16 +10,20 @@ import torch
 from costmodel.synthetic import make_dataset
 
 from tcl.costmodel.checkpoint import load_model
+from tcl.costmodel.groups import Shards
 from tcl.costmodel.network import CostModelConfig, build_model, parameter_count
+from tcl.costmodel.splits import take_tasks
 from tcl.costmodel.training import TrainOptions
 from tcl.distillation.consolidation import fisher_information, online_fisher
-from tcl.distillation.distill import DistillOptions, DistillResult, choose, distill_dataset
+from tcl.distillation.distill import DistillResult, distill_dataset
+from tcl.distillation.gates import choose
 from tcl.distillation.knowledge import (
     VALIDATION_ROWS,
     load_knowledge_base,
     save_knowledge_base,
     validation_sample,
 )
+from tcl.distillation.options import DistillOptions
 from tcl.errors import BadInput
 from tcl.features.dataset import LabelledDataset
 
@@ -169,7 +174,7 @@ def test_fisher_is_greatest_where_scores_react_most() -> None:
     assert total == pytest.approx(sum(value.numel() for value in fisher.values()), rel=1e-4)
     assert fisher["kind.weight"][0].abs().max() == 0  # padding moves no score
     faded = online_fisher(fisher, fisher, 0.5)
-    assert torch.allclose(faded["value.weight"], 1.5 * fisher["value.weight"])
+    assert torch.allclose(faded["value"], 1.5 * fisher["value"])
 
 
 def test_validation_sample_is_bounded_and_keeps_the_best_of_each_task() -> None:
@@ -178,3 +183,17 @@ def test_validation_sample_is_bounded_and_keeps_the_best_of_each_task() -> None:
     assert len(sample) <= VALIDATION_ROWS
     for task in range(8):
         assert sample.seconds[sample.task == task].min() == data.seconds[data.task == task].min()
+
+
+def test_models_are_trained_on_the_stream_when_the_dataset_is_only_a_part(tmp_path: Path) -> None:
+    data = device("first", 1)
+    asked: list[set[str]] = []
+
+    def stream(keys: Collection[str]) -> Shards:
+        asked.append(set(keys))
+        part = take_tasks(data, np.array([task for task, key in enumerate(data.keys) if key in keys]))
+        return Shards(lambda: [part, part], 2 * len(part))
+
+    result = distill_dataset(data, "first", None, OPTIONS, tmp_path, stream=stream)
+    assert len(asked) == 1 and 0 < len(asked[0]) < len(data.keys) - 1
+    assert not asked[0] & set(result.knowledge_base.validation["first"].keys)
