@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tcl.console import progress
-from tcl.costmodel.training import relevance
+from tcl.costmodel.groups import relevance
 from tcl.features.dataset import LabelledDataset
 
 if TYPE_CHECKING:

@@ -19,13 +19,16 @@ from tcl.bench.learn_baselines import Stores
 from tcl.bench.learn_data import each_task
 from tcl.bench.learn_networks import Tlp
 from tcl.bench.learn_streams import METHODS
+from tcl.costmodel.groups import relevance
 from tcl.costmodel.losses import target_score
 from tcl.costmodel.metrics import mean_ratio, top_k
 from tcl.costmodel.network import CostModel, CostModelConfig, Scorer, build_model, parameter_count
 from tcl.costmodel.splits import folds, split_tasks
-from tcl.costmodel.training import TrainOptions, TrainReport, relevance, train
-from tcl.distillation.distill import DistillOptions, active_column, consolidate
+from tcl.costmodel.training import TrainOptions, TrainReport, train
+from tcl.distillation.distill import active_column
+from tcl.distillation.gates import consolidate
 from tcl.distillation.knowledge import KnowledgeBase, load_knowledge_base, save_knowledge_base
+from tcl.distillation.options import DistillOptions
 from tcl.distillation.stages import Stages
 from tcl.features.dataset import LabelledDataset
 from tcl.sampling.rdu import select

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from tcl.costmodel.checkpoint import TrainingState
+from tcl.costmodel.groups import Groups, Shards, epoch_groups, relevance
 from tcl.costmodel.losses import ranking_loss, target_score
 from tcl.costmodel.metrics import top_ks
-from tcl.costmodel.network import Inputs, Scorer
+from tcl.costmodel.network import Scorer
 from tcl.costmodel.splits import split_tasks
 from tcl.errors import WorkFailed
 
@@ -69,43 +70,22 @@ class TrainReport:
     seconds: float = 0.0
 
 
-@dataclass
-class Groups:
-    """One step's candidates: g groups of up to m candidates, each group of one task.
-
-    `rows` int64[g, m] index the dataset, `mask` bool[g, m] tells candidates from filling, `relevance` float[g, m] is
-    the task's best latency over the candidate's (0 for failures), `inputs` hold the g * m candidates row by row.
-    """
-
-    rows: Tensor
-    mask: Tensor
-    relevance: Tensor
-    inputs: Inputs
-
-
 Objective = Callable[[Any, Groups], Tensor]
 """A loss to minimise over one step's groups."""
 
 
-def relevance(dataset: LabelledDataset) -> np.ndarray:
-    """Best latency of each candidate's task over the candidate's own: float32[n] in [0, 1], 0 for failures."""
-    best = np.full(len(dataset.keys), np.inf)
-    np.minimum.at(best, dataset.task, dataset.seconds)
-    failed = ~np.isfinite(dataset.seconds)
-    return np.where(failed, 0.0, best[dataset.task] / np.where(failed, 1.0, dataset.seconds)).astype(
-        np.float32
-    )
+_BOOTSTRAP_ROWS = 1 << 16  # after so many rows the heads' shares repeat
 
 
-def ranking_objective(rows: int, heads: int, options: TrainOptions) -> Objective:
-    """The ranking loss of every head, each on its own random share of the dataset's `rows`."""
+def ranking_objective(heads: int, options: TrainOptions) -> Objective:
+    """The ranking loss of every head, each on its own random share of the rows."""
     generator = torch.Generator().manual_seed(options.seed)
-    kept = torch.rand(rows, heads, generator=generator) < options.bootstrap
+    kept = torch.rand(_BOOTSTRAP_ROWS, heads, generator=generator) < options.bootstrap
 
     def objective(model: Scorer, groups: Groups) -> Tensor:
         g, m = groups.rows.shape
         scores = model(groups.inputs).view(g, m, heads)
-        mask = groups.mask.unsqueeze(-1) & kept.to(groups.mask.device)[groups.rows]
+        mask = groups.mask.unsqueeze(-1) & kept.to(groups.mask.device)[groups.rows % _BOOTSTRAP_ROWS]
         by_head = (t.movedim(-1, 0).reshape(heads * g, m) for t in (scores, mask))
         return ranking_loss(next(by_head), groups.relevance.repeat(heads, 1), next(by_head))
 
@@ -114,7 +94,7 @@ def ranking_objective(rows: int, heads: int, options: TrainOptions) -> Objective
 
 def train(
     model: Scorer,
-    dataset: LabelledDataset,
+    dataset: LabelledDataset | Shards,
     options: TrainOptions,
     progress: Callable[[dict[str, float]], None] | None = None,
     *,
@@ -129,13 +109,13 @@ def train(
     model
         The model to train; parameters that need no gradient stay as they are.
     dataset
-        Measured candidates.
+        Measured candidates, or shards of more than fits in memory.
     options
         How to train.
     progress
         Called after each epoch with its entry of the learning curve.
     validation
-        Held-out tasks; None: `options.held_out` of the dataset's workloads are taken out of it.
+        Held-out tasks; None: `options.held_out` of the dataset's workloads are taken out of it (not of shards).
     objective
         The loss; None: the ranking loss.
     state_dir
@@ -149,22 +129,29 @@ def train(
     WorkFailed
         When the loss stops being finite.
     """
+    if not isinstance(dataset, Shards):
+        if validation is None:
+            dataset, validation = split_tasks(dataset, options.held_out, options.seed)
+        whole = dataset
+        dataset = Shards(lambda: [whole], len(whole))
     if validation is None:
-        dataset, validation = split_tasks(dataset, options.held_out, options.seed)
-    objective = objective or ranking_objective(len(dataset.batch), model.heads, options)
+        raise ValueError("training on shards needs validation data")
+    objective = objective or ranking_objective(model.heads, options)
     optimizer = _optimizer(model, options)
     report = TrainReport()
     state = TrainingState(state_dir, asdict(options)) if state_dir else None
     best = state.restore(model, optimizer, report) if state else None
-    labels = relevance(dataset)
     where = next(model.parameters()).device
     before = report.seconds
     started = time.monotonic()
     for epoch in range(len(report.curve), options.epochs):
         model.train()
-        losses = []
-        for done, groups in epoch_groups(dataset, labels, options, epoch, where):
+        losses: list[float] = []
+        seed = (options.seed, epoch)
+        for done, groups in epoch_groups(dataset, options.group, options.groups, seed, where):
             elapsed = before + time.monotonic() - started
+            if losses and options.seconds is not None and elapsed >= options.seconds:
+                break
             _set_rate(optimizer, options, (epoch + done) / options.epochs, elapsed)
             loss = objective(model, groups)
             optimizer.zero_grad(set_to_none=True)
@@ -246,35 +233,3 @@ def _set_rate(optimizer: torch.optim.Optimizer, options: TrainOptions, done: flo
     rate = options.learning_rate * min(1.0, 20 * done + 0.01) * 0.5 * (1 + math.cos(math.pi * done))
     for group in optimizer.param_groups:
         group["lr"] = rate
-
-
-def epoch_groups(
-    dataset: LabelledDataset,
-    labels: np.ndarray,
-    options: TrainOptions,
-    epoch: int,
-    where: torch.device | str = "cpu",
-) -> Iterator[tuple[float, Groups]]:
-    """Each row once, in groups of one task, in an order that seed and epoch fix: (share of the epoch done, groups).
-
-    `labels` is the dataset's `relevance`; the tensors lie on the device `where`.
-    """
-    rng = np.random.default_rng((options.seed, epoch))
-    shuffled = rng.permutation(len(dataset.task))
-    shuffled = shuffled[np.argsort(dataset.task[shuffled], kind="stable")]
-    counts = np.bincount(dataset.task, minlength=len(dataset.keys))
-    parts = []
-    for task in np.split(shuffled, np.cumsum(counts)[:-1]):
-        parts += [p for p in np.array_split(task, max(1, round(len(task) / options.group))) if len(p) > 1]
-    rng.shuffle(parts)
-    for start in range(0, len(parts), options.groups):
-        chosen = parts[start : start + options.groups]
-        rows = np.zeros((len(chosen), max(map(len, chosen))), np.int64)
-        mask = np.zeros(rows.shape, bool)
-        for i, part in enumerate(chosen):
-            rows[i, : len(part)], mask[i, : len(part)] = part, True
-        index, valid, relevant = (
-            torch.from_numpy(array).to(where) for array in (rows, mask, labels[rows] * mask)
-        )
-        inputs = Inputs.of(dataset.batch.take(rows.ravel()), where)
-        yield start / len(parts), Groups(index, valid, relevant, inputs)

@@ -22,16 +22,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tcl.costmodel.groups import Groups, Shards, epoch_groups
 from tcl.costmodel.network import CostModel
-from tcl.costmodel.training import (
-    Groups,
-    Objective,
-    TrainOptions,
-    TrainReport,
-    epoch_groups,
-    relevance,
-    train,
-)
+from tcl.costmodel.training import Objective, TrainOptions, TrainReport, train
 from tcl.features.dataset import LabelledDataset
 
 _FISHER_STEPS = 64
@@ -119,7 +112,9 @@ def fisher_information(
     generator = torch.Generator().manual_seed(options.seed)
     total = {name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}
     student = copy.deepcopy(model).requires_grad_(True)
-    steps = epoch_groups(dataset, relevance(dataset), options, epoch=0)
+    steps = epoch_groups(
+        Shards(lambda: [dataset], len(dataset)), options.group, options.groups, (options.seed,)
+    )
     for _, (_, groups) in zip(range(_FISHER_STEPS), steps, strict=False):
         scores = student(groups.inputs)[groups.mask.flatten()]
         signs = torch.randint(0, 2, scores.shape, generator=generator) * 2.0 - 1

@@ -28,6 +28,7 @@ def make_dataset(tasks: int = 8, rows: int = 24, seed: int = 0, slope: float = 2
     batch = random_batch(tasks * rows, 6, seed)
     rng = np.random.default_rng(seed + 1)
     task = np.repeat(np.arange(tasks, dtype=np.int32), rows)
+    batch.kinds[:, 0] = 3
     batch.workload[:] = batch.workload[task * rows]
     batch.device[:] = batch.device[0]
     seconds = rng.uniform(1e-3, 1e-2, tasks)[task] * np.exp(slope * batch.values[:, 0, 0].astype(np.float64))

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from tcl.costmodel.groups import Shards, epoch_groups, relevance
 from tcl.costmodel.losses import target_score
 from tcl.costmodel.metrics import mean_ratio
 from tcl.costmodel.network import CostModelConfig, build_model
-from tcl.costmodel.splits import take_rows
-from tcl.costmodel.training import TrainOptions, calibrate, epoch_groups, relevance, train
+from tcl.costmodel.splits import take_rows, take_tasks
+from tcl.costmodel.training import TrainOptions, calibrate, train
 from tcl.errors import WorkFailed
 from tcl.features.dataset import LabelledDataset
 
@@ -97,7 +98,7 @@ def test_training_fails_when_there_is_nothing_to_compare(dataset: LabelledDatase
 
 def test_groups_hold_each_row_once_and_never_two_tasks(dataset: LabelledDataset) -> None:
     rows = []
-    for _, groups in epoch_groups(dataset, relevance(dataset), TrainOptions(group=7, groups=3), epoch=0):
+    for _, groups in epoch_groups(Shards(lambda: [dataset], len(dataset)), 7, 3, (0,)):
         for row, mask in zip(groups.rows.numpy(), groups.mask.numpy(), strict=True):
             rows += row[mask].tolist()
             assert len(set(dataset.task[row[mask]])) == 1
@@ -120,3 +121,21 @@ def test_spread_is_as_large_as_the_error_when_calibrated(dataset: LabelledDatase
     for task in range(len(dataset.keys)):
         error[dataset.task == task] -= error[dataset.task == task].mean()
     assert (spread**2).mean() == pytest.approx((error**2).mean(), rel=1e-3)
+
+
+def test_training_on_shards_sees_every_row_of_each(dataset: LabelledDataset) -> None:
+    loads: list[int] = []
+
+    def load() -> list[LabelledDataset]:
+        loads.append(1)
+        return [take_tasks(dataset, np.arange(4)), take_tasks(dataset, np.arange(4, 8))]
+
+    shards = Shards(load, len(dataset))
+    done, rows = zip(
+        *((share, int(groups.mask.sum())) for share, groups in epoch_groups(shards, 12, 4, (0,))), strict=True
+    )
+    assert sum(rows) == len(dataset)
+    assert done[0] == 0 and list(done) == sorted(done) and done[-1] < 1
+    model = build_model(CONFIG, 0)
+    report = train(model, shards, replace(OPTIONS, epochs=2), validation=dataset)
+    assert len(report.curve) == 2 and len(loads) == 3
