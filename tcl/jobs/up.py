@@ -22,8 +22,6 @@ from tcl.jobs.tables import Table
 from tcl.settings import Settings
 from tcl.versioning.dataset import DatasetVersions
 
-_ENOUGH_PROGRAMS = 30  # measured on a device, they make a good model without any other device's
-
 
 @dataclass(frozen=True)
 class UpArguments:
@@ -154,12 +152,12 @@ def lacking_measurements(arguments: UpArguments, device: Device, settings: Setti
 
 
 def teachers(device: Device, settings: Settings) -> list[str]:
-    """Devices to learn first, so that one with few records of its own starts from a knowledge base."""
+    """Devices to learn first, so that this host starts from a knowledge base."""
     from tcl.registry.registry import Registry
     from tcl.registry.versions import KNOWLEDGE_BASE
 
     store = dataset(settings)
-    if len(store.workloads(device.name)) >= _ENOUGH_PROGRAMS or Registry(settings).versions(KNOWLEDGE_BASE):
+    if Registry(settings).versions(KNOWLEDGE_BASE):
         return []
     known = {device.name for device in DeviceStore(settings.devices_dir).list()}
     return [
