@@ -39,28 +39,48 @@ class Cell:
 
 
 def cells(params: LearnParams) -> list[Cell]:
-    """The cells of the wanted tables, seed after seed, so that a run that is cut short has whole seeds."""
-    return [cell for cell in _all_cells(params) if cell.table in ("bracket", *params.tables)]
+    """The cells of the wanted tables: what the targets speak of seed after seed, then the rest likewise.
+
+    So a run that is cut short has whole seeds.
+    """
+    wanted = ("bracket", *params.tables)
+    found = [*_main_cells(params), *_more_cells(params)]
+    return [cell for cell in found if cell.table in wanted]
 
 
-def _all_cells(params: LearnParams) -> Iterator[Cell]:
+def _main_cells(params: LearnParams) -> Iterator[Cell]:
     for seed in range(params.seeds):
         for row in ("random", "oracle"):
             yield Cell("bracket", row, seed, (row,))
         for terms in SAMPLERS:
-            yield Cell("sampler", f"{terms} {params.fraction:.0%}", seed, (terms, params.fraction))
+            yield _sampler(terms, params.fraction, seed)
+        yield _sampler("random", 1.0, seed)
         for name in NETWORKS + (TVM_MODELS if params.data == "shipped" else ()):
             yield Cell("network", f"{name}, equal data", seed, (name, "data"))
-        for order in params.orders:
-            for method in METHODS:
-                yield Cell("transfer", f"{method}, {' → '.join(order)}", seed, (method, tuple(order)))
+        for method in METHODS:
+            yield _transfer(method, params.orders[0], seed)
         for row in ABLATION:
             yield Cell("ablation", row, seed, (row,))
+
+
+def _more_cells(params: LearnParams) -> Iterator[Cell]:
+    for seed in range(params.seeds):
         for fraction in params.fractions:
-            for terms in ("random", "rdu") if fraction < 1 else ("random",):
-                yield Cell("sampler", f"{terms} {fraction:.0%}", seed, (terms, fraction))
+            for terms in ("random", "rdu"):
+                yield _sampler(terms, fraction, seed)
         for name in NETWORKS:
             yield Cell("network", f"{name}, equal time", seed, (name, "time"))
+        for order in params.orders[1:]:
+            for method in METHODS:
+                yield _transfer(method, order, seed)
+
+
+def _sampler(terms: str, fraction: float, seed: int) -> Cell:
+    return Cell("sampler", f"{terms} {fraction:.0%}", seed, (terms, fraction))
+
+
+def _transfer(method: str, order: tuple[str, ...], seed: int) -> Cell:
+    return Cell("transfer", f"{method}, {' → '.join(order)}", seed, (method, order))
 
 
 def run(study: Study, folder: Path) -> tuple[dict[Cell, Metrics], list[Cell]]:

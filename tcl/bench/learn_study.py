@@ -51,7 +51,7 @@ class LearnParams:
     seeds, folds
         Repetitions, and parts that the workloads are divided into.
     fraction, fractions
-        Share of the pool that is labelled, and other shares for the table of samplers.
+        Share of the pool that is labelled, and other shares for the table of samplers (besides all of it).
     first_rows
         Labels per task of the first device of a stream, and of the source of the sampler's model.
     visits, most_epochs
@@ -74,9 +74,9 @@ class LearnParams:
     seeds: int = 5
     folds: int = 5
     fraction: float = 0.1
-    fractions: tuple[float, ...] = (0.02, 0.05, 0.2, 1.0)
+    fractions: tuple[float, ...] = (0.02, 0.05, 0.2)
     first_rows: int = 100
-    visits: int = 120_000
+    visits: int = 50_000
     most_epochs: int = 60
     budget_seconds: float = 30.0
     source: str = "k80"

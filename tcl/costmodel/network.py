@@ -166,8 +166,8 @@ class CostModel(Scorer):
     -----
     Each step becomes ``kind embedding + values projected by kind + context``, where the context is a projection of
     workload and device. Pre-norm residual blocks follow. The mean, the maximum and the last of the steps that are no
-    padding, beside the context, go to the heads. All blocks are causal and padding is at the end, so no score depends on
-    padding.
+    padding, beside the context, go to the heads. All blocks are causal and padding is at the end, so no score depends
+    on padding.
     """
 
     def __init__(self, config: CostModelConfig, knowledge_base: CostModel | None = None) -> None:

@@ -23,7 +23,7 @@ PARAMS = LearnParams(
     seeds=1,
     folds=3,
     fraction=0.5,
-    fractions=(1.0,),
+    fractions=(0.2,),
     first_rows=20,
     visits=10,
     most_epochs=1,
@@ -60,7 +60,7 @@ def test_run_fills_every_row_and_measures_nothing_again(tmp_path: Path) -> None:
 
     summary = summarise(results)
     assert summary["bracket"]["oracle"]["top_1"]["mean"] == 1
-    assert len(summary["sampler"]) == len(SAMPLERS) + 1
+    assert len(summary["sampler"]) == len(SAMPLERS) + 3
     assert len(summary["network"]) == 2 * len(NETWORKS)
     assert len(summary["transfer"]) == len(METHODS)
     assert list(summary["ablation"]) == list(ABLATION)
