@@ -133,6 +133,11 @@ class TaskSearch:
         self.adaptation.add(scores, embeddings, np.array([seconds for seconds, _ in successes]))
         self._measured.extend(successes)
 
+    def score(self, trace: str) -> float | None:
+        """The model's score of a trace; None where it is not in the design space."""
+        found = self.space.locate(trace)
+        return None if found is None else float(self._model.score(self._featuriser.batch([found]))[0][0])
+
     def propose(self, count: int) -> list[Candidate]:
         """Search and return up to `count` untried candidates, most promising first."""
         ranked = evolve(

@@ -79,7 +79,7 @@ class TaskOutcome:
     trace
         The winning schedule as JSON text; None: leave the program as it is.
     score
-        The model's score of the winner where it was scored.
+        The model's score of the winner; None where there is none, or it is not in the design space.
     seconds
         Its measured time, drift-normalised.
     trials, failures
@@ -132,6 +132,7 @@ class _State:
             ranking = sorted(self.results, key=lambda r: r[0])
             outcome.seconds, outcome.trace, fresh = ranking[0]
             outcome.status = "tuned" if fresh else "known"
+            outcome.score = self.search.score(outcome.trace)
             outcome.ranking = [trace for _, trace, _ in ranking[1:9]]
         elif self.proposals:
             outcome.trace, outcome.score = self.proposals[0].trace, self.proposals[0].score

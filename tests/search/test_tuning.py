@@ -63,6 +63,7 @@ def test_tune_spends_no_more_than_its_trials_and_returns_the_fastest_measured(sp
         mine = [bench.seconds(trace) for key, trace in bench.asked if key == outcome.task.workload.key]
         assert outcome.seconds == min(mine)
         assert outcome.status == "tuned"
+        assert outcome.score is not None
 
 
 def test_tune_is_better_with_trials_than_without(space: DesignSpace) -> None:
