@@ -2,17 +2,16 @@
 
 The three names are those of TCL (arXiv 2604.12891), whose formulae are not public; these are ours:
 
-* All three: k-means with as many clusters as candidates are wanted, each candidate weighing as much as its uncertainty;
-  the candidate nearest to each centroid is taken. Centroids crowd where the pool is dense (representativeness) and
-  where the model is unsure (uncertainty), each cluster gives one (diversity). Without uncertainty all weigh the same.
-* Diversity without representativeness: greedy k-center (Gonzalez 1985), the next is the farthest from all before, its
-  distance multiplied by the uncertainty where that is wanted.
+* Representativeness with diversity: k-means divides the pool into as many clusters as a quarter of the wanted
+  candidates, and each cluster gives in proportion to its size, so that the choice is spread as the pool is.
+* Diversity: within a cluster (without representativeness: within the pool) greedy k-center (Gonzalez 1985), the next is
+  the farthest from all before.
+* Uncertainty: the distance to the nearest choice is multiplied by a weight between a half (the surest candidate) and 1.
 * Without diversity: the highest kernel density (of a Gaussian as wide as the median distance, against a sample of the
   pool), uncertainty, or product of the two.
 
 Uncertainty and density enter as ranks, so that their scales do not matter. A pool of more than `CELL` candidates is
-first divided by mini-batch k-means (Sculley 2010) into cells that are served in proportion to their size, which keeps
-time and memory linear in the pool.
+divided by mini-batch k-means (Sculley 2010) in any case, which keeps time and memory linear in the pool.
 """
 
 from __future__ import annotations
@@ -30,6 +29,8 @@ TERMS = frozenset("rdu")
 CELL = 4096
 """Candidates above which a pool is divided."""
 
+_PER_CELL = 4  # wanted candidates of a cluster
+_MOST_CELLS = 1024
 _FLOOR = 0.5  # weight of the least uncertain candidate; 1 is that of the most uncertain
 _REFERENCES = 1024  # candidates that stand for the pool in the density
 _CHUNK = 16384  # rows of one distance matrix
@@ -77,18 +78,21 @@ def select(
     if chosen is not None:
         free[chosen] = False
     count = min(count, int(free.sum()))
+    if count == 0:
+        return np.empty(0, np.int64)
     unsure = _ranks(uncertainty, rng) if "u" in terms else np.ones(len(embeddings))
     if "d" not in terms:
         appeal = unsure * _ranks(_density(embeddings, rng), rng) if "r" in terms else unsure
         pool = rng.permutation(np.flatnonzero(free))
         return pool[np.argsort(-appeal[pool], kind="stable")[:count]]
-    pick = _centroids if "r" in terms else _farthest
-    picks = [np.empty(0, np.int64)]
-    cells = list(_cells(embeddings, rng))
+    cells = _cells(embeddings, max(1, count // _PER_CELL) if "r" in terms else 1, rng)
     limits = [int(free[cell].sum()) for cell in cells]
-    for cell, share in zip(cells, allot(count, np.array(limits, np.float64), limits), strict=True):
-        if share:
-            picks.append(cell[pick(embeddings[cell], unsure[cell], free[cell], int(share), rng)])
+    sizes = np.array([len(cell) for cell in cells], np.float64)
+    weights = _FLOOR + (1 - _FLOOR) * unsure
+    picks = [
+        cell[_farthest(embeddings[cell], weights[cell], free[cell], int(share), rng)]
+        for cell, share in zip(cells, allot(count, sizes, limits), strict=True)
+    ]
     return np.concatenate(picks)
 
 
@@ -146,53 +150,33 @@ def _density(embeddings: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def _cells(embeddings: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Indices of each cell: all of a small pool, else k-means cells of `CELL` / 4 candidates on average."""
+def _cells(embeddings: np.ndarray, count: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Indices of each of about `count` k-means clusters, of more where they would hold over `CELL` candidates."""
     n = len(embeddings)
-    if n <= CELL:
-        yield np.arange(n)
-        return
-    from sklearn.cluster import MiniBatchKMeans
-
-    count = min(1024, 4 * n // CELL)
-    means = MiniBatchKMeans(
-        count, batch_size=4096, n_init=1, max_iter=5, random_state=int(rng.integers(2**31))
-    )
-    means.fit(embeddings[rng.permutation(n)[: 64 * count]])
-    labels = np.concatenate([means.predict(part) for part in _chunks(embeddings)])
-    order = np.argsort(labels, kind="stable")
-    for cell in np.split(order, np.cumsum(np.bincount(labels, minlength=count))[:-1]):
-        if len(cell):
-            yield cell
-
-
-def _centroids(
-    embeddings: np.ndarray, unsure: np.ndarray, free: np.ndarray, count: int, rng: np.random.Generator
-) -> np.ndarray:
-    """The free candidates nearest to the centroids of weighted k-means; clusters with earlier choices come last."""
-    from sklearn.cluster import KMeans
+    count = min(max(count, 4 * n // CELL if n > CELL else 1), _MOST_CELLS, n)
+    if count <= 1:
+        return [np.arange(n)]
+    from sklearn.cluster import KMeans, MiniBatchKMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    taken = int((~free).sum())
-    clusters = min(count + taken, len(embeddings))
-    means = KMeans(clusters, n_init=1, max_iter=20, random_state=int(rng.integers(2**31)))
+    seed = int(rng.integers(2**31))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct candidates than clusters
-        labels = means.fit_predict(embeddings, sample_weight=_FLOOR + (1 - _FLOOR) * unsure)
-    distance = ((embeddings - means.cluster_centers_[labels]) ** 2).sum(1)
-    # How many of its cluster stand before each candidate: earlier choices first, then the nearest to the centroid.
-    order = np.lexsort((distance, free, labels))
-    sizes = np.bincount(labels, minlength=clusters)
-    turn = np.empty(len(embeddings), np.int64)
-    turn[order] = np.arange(len(embeddings)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    pool = np.flatnonzero(free)
-    return pool[np.lexsort((-sizes[labels[pool]], turn[pool]))[:count]]
+        if n <= CELL:
+            labels = KMeans(count, n_init=1, max_iter=20, random_state=seed).fit_predict(embeddings)
+        else:
+            means = MiniBatchKMeans(count, batch_size=4096, n_init=1, max_iter=5, random_state=seed)
+            means.fit(embeddings[rng.permutation(n)[: 64 * count]])
+            labels = np.concatenate([means.predict(part) for part in _chunks(embeddings)])
+    order = np.argsort(labels, kind="stable")
+    cells = np.split(order, np.cumsum(np.bincount(labels, minlength=count))[:-1])
+    return [cell for cell in cells if len(cell)]
 
 
 def _farthest(
-    embeddings: np.ndarray, unsure: np.ndarray, free: np.ndarray, count: int, rng: np.random.Generator
+    embeddings: np.ndarray, weights: np.ndarray, free: np.ndarray, count: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Greedy k-center, the distance to the nearest choice multiplied by the uncertainty."""
+    """Greedy k-center, the distance to the nearest choice multiplied by a weight."""
     distance = np.full(len(embeddings), np.inf)
     for taken in np.flatnonzero(~free):
         distance = np.minimum(distance, _squared_distances(embeddings, embeddings[taken : taken + 1])[:, 0])
@@ -201,7 +185,7 @@ def _farthest(
     ties = 1 + 1e-9 * rng.random(len(embeddings))
     for i in range(count):
         reach = np.ones(len(embeddings)) if np.isinf(distance[0]) else np.sqrt(distance) + 1e-12
-        picks[i] = best = int(np.argmax(np.where(available, unsure * reach * ties, -1.0)))
+        picks[i] = best = int(np.argmax(np.where(available, weights * reach * ties, -1.0)))
         available[best] = False
         distance = np.minimum(distance, _squared_distances(embeddings, embeddings[best : best + 1])[:, 0])
     return picks
