@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from costmodel.synthetic import make_dataset
+from importers.conftest import ansor_line
 
-from tcl.bench.learn import read_params
+from tcl.bench.learn import bench_learn, read_params
 from tcl.bench.learn_baselines import Stores, numbered
-from tcl.bench.learn_data import CLIP, FEWEST_ROWS, common_tasks, each_task
+from tcl.bench.learn_data import CLIP, FEWEST_ROWS, PUBLIC_DEVICES, common_tasks, each_task
 from tcl.bench.learn_networks import Tlp
 from tcl.bench.learn_report import markdown, plot_data, summarise
 from tcl.bench.learn_run import ABLATION, METHODS, NETWORKS, SAMPLERS, cells, run
@@ -18,6 +19,7 @@ from tcl.costmodel.network import parameter_count
 from tcl.costmodel.splits import take_tasks
 from tcl.errors import BadInput
 from tcl.features.dataset import LabelledDataset
+from tcl.settings import Settings
 
 PARAMS = LearnParams(
     seeds=1,
@@ -150,3 +152,28 @@ def test_per_store_features_stay_with_their_rows_when_the_dataset_is_divided() -
     stores = Stores([np.full((1, 172), row, np.float32) for row in range(24)], 0.1)
     part = take_tasks(data, np.array([2, 0]))
     assert [int(array[0, 0]) for array in stores.of(part)] == [*range(8), *range(16, 24)]
+
+
+def test_study_of_public_logs_is_imported_once_and_written_as_tables(
+    settings: Settings, tmp_path: Path
+) -> None:
+    logs = tmp_path / "logs"
+    for device in PUBLIC_DEVICES:
+        (logs / device).mkdir(parents=True)
+        for size in (64, 128, 256, 512):
+            lines = [ansor_line(n, key=f'["matmul_layer", 128, {size}, 256]') + "\n" for n in range(16)]
+            (logs / device / f"matmul_{size}.log").write_text("".join(lines))
+    sizes = "{folds: 2, seeds: 1, tables: [sampler], fractions: [], visits: 10, most_epochs: 1, workers: 1}"
+    (settings.root / "params.yaml").write_text(f"learn: {{tiny: {sizes}, own: {{data: shipped}}}}")
+
+    results = bench_learn(settings, ["tiny"], logs)
+    assert list(results) == ["tiny"] and results["tiny"]["missing"] == 0
+    assert set(results["tiny"]["summary"]["bracket"]) == {"random", "oracle"}
+    folder = settings.root / "docs" / "results"
+    assert sorted(path.name for path in folder.iterdir()) == ["learn.md", "learn_tiny.csv", "learn_tiny.json"]
+    assert "### 1. Samplers" in (folder / "learn.md").read_text()
+
+    with pytest.raises(BadInput, match="--logs"):
+        bench_learn(settings, ["tiny"])
+    with pytest.raises(BadInput, match="no study other"):
+        bench_learn(settings, ["other"], logs)
