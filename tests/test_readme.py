@@ -150,6 +150,7 @@ def test_readme_works_from_the_first_command_to_the_last(copy):
         elif language == "python":
             (copy / "example.py").write_text(text)
             run("python example.py", copy)
+            (copy / "example.py").unlink()
         else:
             assert language == "toml"
             (copy / "tcl.toml").write_text(text)
