@@ -154,7 +154,10 @@ class DesignSpace:
         return json.dumps([sketch.instructions, decisions], separators=(",", ":"))
 
     def locate(self, trace: str) -> Population | None:
-        """Find a recorded trace (with or without post-processing) in this space; None where it is not in it."""
+        """Find a recorded trace (with or without post-processing) in this space; None where it is not in it.
+
+        TVM moves a compute location that turns out invalid to another one; the nearest that the space knows stands in.
+        """
         instructions, decisions = json.loads(trace)
         cut = next(
             (i for i, inst in enumerate(instructions) if inst[0] == "EnterPostproc"), len(instructions)
@@ -165,14 +168,23 @@ class DesignSpace:
                 continue
             genes = []
             for choice in sketch.choices:
-                value = np.asarray(taken.get(choice.instruction))
-                same = choice.options == value
-                hits = np.flatnonzero(same.all(axis=1) if choice.options.ndim == 2 else same)
-                if not len(hits):
+                gene = _option(choice, taken.get(choice.instruction), head[choice.instruction][0])
+                if gene is None:
                     return None
-                genes.append(int(hits[0]))
+                genes.append(gene)
             return Population(number, np.array([genes], dtype=np.int32).reshape(1, len(genes)))
         return None
+
+
+def _option(choice: Choice, value: Any, instruction: str) -> int | None:
+    """Index of the option that a decision took."""
+    if value is None:
+        return None
+    if instruction == "SampleComputeLocation":
+        return int(np.abs(choice.options - value).argmin())
+    same = choice.options == np.asarray(value)
+    hits = np.flatnonzero(same.all(axis=1) if choice.options.ndim == 2 else same)
+    return int(hits[0]) if len(hits) else None
 
 
 def _parse_sketch(trace: Any, locations: Mapping[int, Sequence[int]]) -> Sketch:

@@ -40,11 +40,14 @@ class Candidate:
         The cost model's score, higher is faster.
     gain
         Expected seconds saved per run of the program; infinity where nothing was measured yet.
+    identity
+        What tells it from the other candidates of its task.
     """
 
     trace: str
     score: float
     gain: float
+    identity: str
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,10 @@ class TaskSearch:
             self._featuriser = Featuriser(self._space, self._summary, self._device)
         return self._space
 
+    def attempt(self, candidate: Candidate) -> None:
+        """Note that a candidate goes to be measured, so that it is not proposed again."""
+        self._tried.add(candidate.identity)
+
     def observe(self, observations: Sequence[Observation]) -> None:
         """Take in measurements of this task; failures are not tried again, traces of other spaces are passed over."""
         successes = []
@@ -180,7 +187,8 @@ class TaskSearch:
                 continue
             taken.append((population.sketch, genes))
             trace = self.space.trace(population, row)
-            result.append(Candidate(trace, float(scores[index]), float(gains[index])))
+            identity = _identity(population, row)
+            result.append(Candidate(trace, float(scores[index]), float(gains[index]), identity))
             if len(result) == count:
                 break
         return result

@@ -230,6 +230,7 @@ def _spend(
         stale = {state.outcome.task.workload.key for state, _ in batch}
         for state, candidate in batch:
             state.proposals.remove(candidate)
+            state.search.attempt(candidate)
         requests = [(state.outcome.task, candidate.trace) for state, candidate in batch]
         for task, observation in measure(requests):
             by_key[task.workload.key].take(observation)

@@ -78,3 +78,11 @@ def test_locations_seen_in_replays_become_options() -> None:
     space = DesignSpace([[instructions, [[0, -1]]]], [{0: [-2, 3]}])
     assert space.sketches[0].choices[0].options.tolist() == [-2, -1, 3]
     assert prod(len(c.options) for c in space.sketches[0].choices) == space.size
+
+
+def test_locate_takes_the_nearest_compute_location_when_tvm_moved_it() -> None:
+    instructions = [["SampleComputeLocation", ["b0"], [], ["l0"]]]
+    space = DesignSpace([[instructions, [[0, -1]]]], [{0: [-2, 5]}])
+    found = space.locate(json.dumps([instructions, [[0, 4]]]))
+    assert found is not None
+    assert space.columns(found)[0].tolist() == [5]
