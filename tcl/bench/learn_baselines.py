@@ -66,7 +66,7 @@ def load_stores(store: RecordStore, device: Device, dataset: LabelledDataset, ca
         cache.parent.mkdir(parents=True, exist_ok=True)
         lengths = np.array([len(array) for array in found])
         np.savez(cache, values=np.concatenate(found), lengths=lengths, seconds=seconds)
-    with np.load(cache) as kept:
+    with np.load(cache, allow_pickle=False) as kept:
         ends = np.cumsum(kept["lengths"])
         stores = Stores(np.split(kept["values"], ends[:-1]), float(kept["seconds"]))
     if len(stores.features) != len(dataset):

@@ -118,7 +118,7 @@ def _describe(cause: str, error: Exception) -> str:
 class RunWorker:
     """Loads artifacts and times them.
 
-    One message: ``{"artifact", "args", "repeats", "budget", "hopeless"}``. The answer holds ``run_seconds``
+    One message: ``{"artifact", "args", "repeats", "budget", "hopeless", "limit"}``. The answer holds ``run_seconds``
     and ``reference_seconds``, a list of times each. Each timed run is a single call right after one of the
     reference kernel. So a candidate meets what it meets in a network: awake threads, and caches whose first
     levels another kernel has just filled.
@@ -134,6 +134,8 @@ class RunWorker:
             seconds = self._time_once(module, arguments)
             if message["hopeless"] < seconds < _LAZY_SECONDS:
                 seconds = min(seconds, self._time_once(module, arguments))
+            if seconds > message["limit"]:
+                return {"error": f"timeout: one run took {seconds:.3g} s"}
             if seconds > message["hopeless"]:
                 repeats = 1
             else:

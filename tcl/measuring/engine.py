@@ -148,7 +148,8 @@ class MeasuringEngine:
             "args": job.args,
             "repeats": self._options.repeats,
             "budget": self._options.budget_seconds,
-            "hopeless": min(best * self._options.hopeless_factor, self._options.run_timeout),
+            "hopeless": best * self._options.hopeless_factor,
+            "limit": self._options.run_timeout,
         }
         with contextlib.ExitStack() as stack:
             if self._device.rpc is None:

@@ -3,6 +3,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -20,6 +21,17 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def wait_for(port: int, seconds: float = 120.0) -> None:
+    """Wait until something listens on the port."""
+    end = time.monotonic() + seconds
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert time.monotonic() < end, f"nothing listens on port {port}"
+        time.sleep(0.1)
 
 
 def start(module: str, *arguments: str) -> subprocess.Popen:
@@ -45,6 +57,7 @@ def board(device: Device) -> Iterator[Device]:
     ports = (f"--port={server_port}", f"--port-end={server_port + 1}")
     server = start("tvm.exec.rpc_server", loopback, address, "--key=board", *ports)
     try:
+        wait_for(port)
         yield replace(device, name="board", rpc=Rpc("127.0.0.1", port, "board"))
     finally:
         for process in (server, tracker):
