@@ -50,6 +50,15 @@ class Command(click.Command):
             click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead.")
         )
 
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        as_json = "--json" in args
+        try:
+            return super().parse_args(context, args)
+        except click.UsageError as error:  # click shows it with the usage and leaves with this code
+            if as_json:
+                _print_error(error.format_message(), error.exit_code)
+            raise
+
     def invoke(self, context: click.Context) -> None:
         as_json = context.params.pop("as_json")
         try:
@@ -71,8 +80,12 @@ def command(name: str, **attributes: Any) -> Callable[[Callable[..., Report]], c
 def _fail(message: str, code: int, as_json: bool) -> None:
     click.echo(f"tcl: {message}", err=True)
     if as_json:
-        click.echo(json.dumps({"error": message, "exit_code": code}))
+        _print_error(message, code)
     sys.exit(code)
+
+
+def _print_error(message: str, code: int) -> None:
+    click.echo(json.dumps({"error": message, "exit_code": code}))
 
 
 def _print(report: Report, as_json: bool) -> None:

@@ -75,6 +75,14 @@ def test_json_holds_one_object_when_the_command_fails(tmp_path, monkeypatch):
     assert answer["error"] in result.stderr
 
 
+@pytest.mark.parametrize("arguments", [["compile"], ["measure", "x.onnx", "--device", "d", "--budget", "-3"]])
+def test_json_holds_one_object_when_the_usage_is_bad(arguments):
+    result = CliRunner().invoke(cli, [*arguments, "--json"])
+    answer = json.loads(result.stdout)
+    assert answer["exit_code"] == result.exit_code == 2
+    assert answer["error"] in result.stderr
+
+
 def test_settings_error_names_its_source_when_a_variable_is_wrong(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TCL_TUNING_TRIALS", "many")
