@@ -36,7 +36,15 @@ def summary_of_key(key: str) -> WorkloadSummary:
     arguments = _parse(normalise_key(key))
     try:
         name, *numbers = arguments
-        return _SUMMARIES[name](*numbers)
+        summary = _SUMMARIES[name]
+        # A pool's kind is a text, a reduction's shape a list. Elsewhere either, times a number, would fill the memory.
+        if name == "reduction_layer" and numbers and isinstance(numbers[0], list):
+            extents = [*numbers[0], *numbers[1:]]
+        else:
+            extents = numbers[1:] if name == "pool_layer" else numbers
+        if not all(isinstance(extent, int) for extent in extents):
+            raise TypeError("extents are integers")
+        return summary(*numbers)
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return WorkloadSummary("other", "float32", 0.0, 0.0, 0.0, (), (), 1)
 

@@ -70,3 +70,13 @@ names = st.sampled_from(["conv2d_layer", "pool_layer", "reduction_layer", "relu_
 def test_any_text_is_a_key(key: str) -> None:
     assert normalise_key(normalise_key(key)) == normalise_key(key)
     summary_of_key(key).vector()
+
+
+@pytest.mark.parametrize("odd", ["ab", [7], [[7]], {"a": 1}])
+@pytest.mark.parametrize(
+    "name", ["relu_layer", "matmul_layer", "reduction_layer", "pool_layer", "conv2d_layer"]
+)
+def test_texts_and_lists_among_the_numbers_cost_no_memory(name: str, odd: object) -> None:
+    for length in (3, 4, 9, 10):
+        key = json.dumps([name, odd, *[2**40, odd, 2**40] * 3][:length])
+        assert summary_of_key(key).op == "other"
