@@ -145,16 +145,15 @@ class Study:
         """Learn the devices of a stream one by one; judged on each new one, and on all earlier ones at the end."""
         tests = [self.fold(device, seed)[1] for device in order]
         run = METHODS[method](self, order, seed)
-        learned = [_judge(tests[0], run.models[0].score(tests[0].batch)[0])]
+        new, before = [], [_share(run.remembering()[0], tests[0])]
         for device, test in zip(order[1:], tests[1:], strict=True):
             run.learn(device)
-            learned.append(_judge(test, run.models[-1].score(test.batch)[0]))
-        new = {name: float(np.mean([m[name] for m in learned[1:]])) for name in learned[0]}
-        lost = [
-            before["share_1"] - _judge(test, model.score(test.batch)[0])["share_1"]
-            for before, test, model in zip(learned[:-1], tests[:-1], run.remembering()[:-1], strict=True)
-        ]
-        return new | {"forgetting": max(lost), "parameters": run.parameters(), "seconds": run.seconds}
+            new.append(_judge(test, run.models[-1].score(test.batch)[0]))
+            before.append(_share(run.remembering()[-1], test))
+        after = [_share(model, test) for model, test in zip(run.remembering(), tests, strict=True)]
+        lost = max(first - last for first, last in zip(before[:-1], after[:-1], strict=True))
+        found = {name: float(np.mean([metrics[name] for metrics in new])) for name in new[0]}
+        return found | {"forgetting": lost, "parameters": run.parameters(), "seconds": run.seconds}
 
     def ablation(self, row: str, seed: int) -> Metrics:
         """The paper's ablation: each row adds one part to the row before."""
@@ -274,6 +273,10 @@ def _judge(test: LabelledDataset, scores: np.ndarray) -> Metrics:
     """`top_k`, and the mean share of each task's best speed that the first k reach."""
     metrics = {f"top_{k}": top_k(test, scores, k) for k in (1, 5)}
     return metrics | {f"share_{k}": mean_ratio(test, scores, k) for k in (1, 5)}
+
+
+def _share(model: Scorer, test: LabelledDataset) -> float:
+    return mean_ratio(test, model.score(test.batch)[0], 1)
 
 
 def _trust(model: Scorer, test: LabelledDataset) -> Metrics:

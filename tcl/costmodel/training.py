@@ -44,7 +44,7 @@ class TrainOptions:
     held_out
         Share of the workloads that early stopping looks at, where no validation data is given.
     patience
-        Epochs without improvement before training stops.
+        Epochs without improvement before training stops; None: it never does, and the last weights are kept.
     seconds
         Wall-clock budget; the learning rate reaches zero there. With it, a run depends on the machine's speed.
     """
@@ -57,7 +57,7 @@ class TrainOptions:
     groups: int = 4
     bootstrap: float = 0.8
     held_out: float = 0.15
-    patience: int = 20
+    patience: int | None = 20
     seconds: float | None = None
 
 
@@ -169,7 +169,8 @@ def train(
         entry |= {**top_ks(validation, scores), "quality": quality(validation, scores)}
         report.curve.append(entry)
         entry["smooth_quality"] = float(np.mean([past["quality"] for past in report.curve[-_SMOOTHING:]]))
-        if best is None or entry["smooth_quality"] > report.curve[report.best_epoch]["smooth_quality"]:
+        lasting = best is None or options.patience is None
+        if lasting or entry["smooth_quality"] > report.curve[report.best_epoch]["smooth_quality"]:
             report.best_epoch = epoch
             best = {name: value.detach().clone() for name, value in model.state_dict().items()}
         if progress:
@@ -177,7 +178,7 @@ def train(
         if state:
             state.save(model, optimizer, report, best)
         over = options.seconds is not None and report.seconds >= options.seconds
-        if over or epoch - report.best_epoch >= options.patience:
+        if over or (options.patience is not None and epoch - report.best_epoch >= options.patience):
             break
     if best is not None:
         model.load_state_dict(best)
@@ -193,12 +194,13 @@ _SMOOTHING = 5  # epochs; a single lucky epoch on few held-out tasks must not wi
 def quality(dataset: LabelledDataset, scores: np.ndarray, first: int = 5) -> float:
     """What early stopping maximises: mean relevance of each task's `first` candidates by score, mean over the tasks.
 
-    Top-1 of a few held-out tasks jumps with single picks; this moves smoothly with it.
+    Top-1 of a few held-out tasks jumps with single picks; this moves smoothly with it. Of a small task it takes only the
+    best quarter, since the mean over nearly all candidates says nothing of their order.
     """
     labels = relevance(dataset)
     order = np.lexsort((-scores, dataset.task))
     groups = np.split(labels[order], np.cumsum(np.bincount(dataset.task, minlength=len(dataset.keys)))[:-1])
-    return float(np.mean([group[:first].mean() for group in groups]))
+    return float(np.mean([group[: max(1, min(first, len(group) // 4))].mean() for group in groups]))
 
 
 def calibrate(model: Scorer, dataset: LabelledDataset) -> None:

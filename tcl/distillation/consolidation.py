@@ -54,7 +54,7 @@ def compress(
     teacher
         The new device's model.
     dataset, validation
-        Candidates of the new device to distil on, and held-out tasks for early stopping.
+        Candidates of the new device to distil on, and held-out tasks for the learning curve.
     options
         How to train.
     strength

@@ -40,6 +40,12 @@ _SHARES = {"only": 1.0, "scratch": 0.35, "transfer": 0.45, "compress": 0.2}
 
 
 def stage_options(options: TrainOptions, stage: str) -> TrainOptions:
-    """The stage's share of the time budget; compressing needs fewer epochs, since its teacher has no noise."""
-    epochs = options.epochs if stage != "compress" else max(1, options.epochs // 3)
-    return replace(options, epochs=epochs, seconds=options.seconds and options.seconds * _SHARES[stage])
+    """How a stage is trained: its share of the time budget.
+
+    Compressing takes half the epochs, since its teacher has no noise, and all of them: what it gives up on the way, the
+    knowledge of earlier devices, is no part of what early stopping sees.
+    """
+    options = replace(options, seconds=options.seconds and options.seconds * _SHARES[stage])
+    if stage != "compress":
+        return options
+    return replace(options, epochs=max(1, options.epochs // 2), patience=None)
