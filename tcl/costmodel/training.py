@@ -194,8 +194,8 @@ _SMOOTHING = 5  # epochs; a single lucky epoch on few held-out tasks must not wi
 def quality(dataset: LabelledDataset, scores: np.ndarray, first: int = 5) -> float:
     """What early stopping maximises: mean relevance of each task's `first` candidates by score, mean over the tasks.
 
-    Top-1 of a few held-out tasks jumps with single picks; this moves smoothly with it. Of a small task it takes only the
-    best quarter, since the mean over nearly all candidates says nothing of their order.
+    Top-1 of a few held-out tasks jumps with single picks; this moves smoothly with it. Of a small task it takes only
+    the best quarter, since the mean over nearly all candidates says nothing of their order.
     """
     labels = relevance(dataset)
     order = np.lexsort((-scores, dataset.task))
