@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tcl.compiler.tasks import TuningTask
     from tcl.records.record import MeasureRecord
     from tcl.registry.versions import ModelVersion
+    from tcl.search.task import Model
     from tcl.search.tuning import TaskOutcome
 
 TUNED, UNTUNED = "tuned", "untuned"
@@ -167,11 +168,16 @@ def resolve(arguments: CompileArguments, settings: Settings) -> "ModelVersion":
 
 
 def tune(network: Network, device: Device, version: "ModelVersion", settings: Settings) -> Tuned:
-    """Search schedules for the network's programs, measuring the settings' trials."""
+    """Search schedules for the network's programs with a registered cost model; see `tune_with`."""
     from tcl.costmodel.checkpoint import load_model
     from tcl.registry.registry import Registry
 
     model, _ = load_model(Registry(settings).fetch(version))
+    return tune_with(model, network, device, settings)
+
+
+def tune_with(model: "Model", network: Network, device: Device, settings: Settings) -> Tuned:
+    """Search schedules for the network's programs with a cost model, measuring the settings' trials."""
     known = recall(network.tasks, device, settings)
     settled = settle(search(network.tasks, model, device, known, settings), known)
     traces: dict[str, str] = {}
