@@ -40,6 +40,16 @@ class PrefectSettings:
 
 
 @dataclass(frozen=True)
+class ServeSettings:
+    """`[serve]`: what `tcl serve` starts."""
+
+    port: int = _number(4200, 1, 65535)
+    """Port, on the loopback interface, of the Prefect server that it starts when no Prefect API is set."""
+    reconcile_seconds: float = _number(300.0, 1)
+    """Seconds between two comparisons of the dataset with the registry."""
+
+
+@dataclass(frozen=True)
 class DvcSettings:
     """`[dvc]`: how measurements are versioned."""
 
@@ -67,6 +77,8 @@ class MeasureSettings:
     """Seconds that the build of one candidate may take."""
     run_timeout: float = _number(10.0, 0)
     """Seconds that the run of one candidate may take."""
+    device_wait: float = _number(600.0, 0)
+    """Seconds that a remote device which went away is waited for, each time."""
     seed: int = _number(0, 0)
     """Seed of the pool and of the choice."""
 
@@ -93,6 +105,22 @@ class TuningSettings:
     """Candidates that the search keeps per generation."""
     seed: int = _number(0, 0)
     """Seed of the search."""
+
+
+@dataclass(frozen=True)
+class PromotionSettings:
+    """`[promotion]`: the gate before a champion is used, and what follows a promotion."""
+
+    metric_bound: float = _number(0.02, 0, 1)
+    """Top-1 or top-5 that a champion may lose against the one before it."""
+    latency_bound: float = _number(0.05, 0)
+    """Share of its latency by which a new package may seem slower than the old one: the noise of the timing."""
+    latency_rounds: int = _number(5, 1)
+    """Processes that time each of the two packages, in turn."""
+    poll_seconds: float = _number(60.0, 1)
+    """Time between two looks at the registry."""
+    webhook_port: int = _number(9180, 0, 65535)
+    """Loopback port where MLflow's server reports promotions; 0 takes a free one."""
 
 
 @dataclass(frozen=True)
@@ -129,10 +157,12 @@ class Settings:
     root: Path
     mlflow: MlflowSettings = MlflowSettings()
     prefect: PrefectSettings = PrefectSettings()
+    serve: ServeSettings = ServeSettings()
     dvc: DvcSettings = DvcSettings()
     measure: MeasureSettings = MeasureSettings()
     learning: LearningSettings = LearningSettings()
     tuning: TuningSettings = TuningSettings()
+    promotion: PromotionSettings = PromotionSettings()
     up: UpSettings = UpSettings()
     verify: VerifySettings = VerifySettings()
 
@@ -152,6 +182,16 @@ class Settings:
         return self.root / ".tcl"
 
     @property
+    def subscriptions_file(self) -> Path:
+        """The models that promotions re-compile."""
+        return self.root / "subscriptions.json"
+
+    @property
+    def packages_dir(self) -> Path:
+        """Packages by cost model version, for promotions and rollbacks."""
+        return self.state_dir / "packages"
+
+    @property
     def models_dir(self) -> Path:
         """Verified local copies of registered models."""
         return self.state_dir / "models"
@@ -162,9 +202,19 @@ class Settings:
         return self.state_dir / "prefect"
 
     @property
+    def served_api(self) -> Path:
+        """Holds the address of the Prefect API for which `tcl serve` runs; there while it runs."""
+        return self.state_dir / "prefect_api"
+
+    @property
     def mlflow_tracking_uri(self) -> str:
         """MLflow's tracking and registry address."""
-        return self.mlflow.tracking_uri or f"sqlite:///{self.root / 'mlflow.db'}"
+        return self.mlflow.tracking_uri or f"sqlite:///{self.mlflow_database}"
+
+    @property
+    def mlflow_database(self) -> Path:
+        """MLflow's own database, where no other tracking address is set."""
+        return self.root / "mlflow.db"
 
     @property
     def mlflow_artifacts(self) -> Path:

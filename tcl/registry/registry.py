@@ -15,9 +15,19 @@ from tcl.errors import BadInput, WorkFailed
 from tcl.files import atomic_directory, sha256_tree
 from tcl.registry import plots
 from tcl.registry.cards import model_card
+from tcl.registry.gate import now
 from tcl.registry.runs import logged_run
 from tcl.registry.store import explained, open_store, registry_lock
-from tcl.registry.versions import CHALLENGER, CHAMPION, KNOWLEDGE_BASE, ModelVersion, model_name, model_owner
+from tcl.registry.versions import (
+    CHALLENGER,
+    CHAMPION,
+    CHAMPION_SINCE,
+    KNOWLEDGE_BASE,
+    THEIRS,
+    ModelVersion,
+    model_name,
+    model_owner,
+)
 from tcl.settings import Settings
 
 if TYPE_CHECKING:
@@ -26,7 +36,7 @@ if TYPE_CHECKING:
 FILES = ("weights.safetensors", "model.json")
 REQUIRED_TAGS = ("data_hash", "feature_version", "tvm_version")
 _METRIC_PREFIX = "metric."
-_DESCRIPTION_LENGTH = 5000  # MLflow's database column
+_UI = "http://127.0.0.1:5000"  # where `tcl models ui` serves a local database
 
 
 class Registry:
@@ -60,7 +70,8 @@ class Registry:
         tags
             Lineage; at least `REQUIRED_TAGS`.
         metrics
-            Final evaluation, e.g. ``{"top_1": 0.93, "top_5": 0.98}``.
+            Final evaluation, e.g. ``{"top_1": 0.93, "top_5": 0.98}``; of one kind of program, ``top_1/conv2d``; and
+            the champion's on the same programs, ``champion/top_1``, when its version is the tag `COMPARED_WITH`.
         params
             Options of the training.
         curves
@@ -79,8 +90,8 @@ class Registry:
             raise WorkFailed(f"the cost model in {folder} has no {absent[0]}, so it is not registered")
         name = model_name(owner)
         tags = {"device": owner, **tags}
-        card = model_card(name, tags, metrics, params)
         client, _ = self._store
+        champion = next((known for known in self.versions(owner) if CHAMPION in known.aliases), None)
         run_tags = {"kind": "train", **tags}
         with (
             registry_lock(self.settings),
@@ -93,14 +104,32 @@ class Registry:
             weights.mkdir()
             for file in FILES:
                 (weights / file).write_bytes((folder / file).read_bytes())
+            drawn = plots.draw_all(artifacts / "plots", curves, scatter, metrics)
+            # Relative, so that they are found whatever the server's address.
+            images = {name: f"get-artifact?run_uuid={run_id}&path=plots/{name}.png" for name in drawn}
+            card = model_card(name, tags, metrics, params, champion, images)
             (artifacts / "model_card.md").write_text(card, encoding="utf-8")
-            plots.draw_all(artifacts / "plots", curves, scatter, metrics)
             client.log_artifacts(run_id, temporary)
             self._require_files(run_id, name)
             version = self._create_version(
                 name, run_id, card, {**tags, "sha256": sha256_tree(weights)}, metrics
             )
         return self.resolve(owner, version=version)
+
+    def complete(self, owner: str) -> None:
+        """Give the newest version the aliases that a registration which was killed did not get to."""
+        name = model_name(owner)
+        versions = self.versions(owner)
+        if not versions:
+            return
+        client, _ = self._store
+        given = {alias for version in versions for alias in version.aliases}
+        wanted = {alias for alias in (CHALLENGER, CHAMPION) if alias not in given}
+        if CHALLENGER not in versions[0].aliases:
+            wanted.add(CHALLENGER)
+        for alias in wanted:
+            with registry_lock(self.settings), explained(f"completing {name}"):
+                client.set_registered_model_alias(name, alias, str(versions[0].version))
 
     def resolve(self, owner: str, *, alias: str = CHAMPION, version: int | None = None) -> ModelVersion:
         """Return the version with `alias`, or the one with the number `version` when that is given.
@@ -161,6 +190,25 @@ class Registry:
         with registry_lock(self.settings), explained(f"promoting {name} version {version}"):
             client.set_registered_model_alias(name, alias, str(version))
         return self.resolve(owner, version=version)
+
+    def annotate(self, version: ModelVersion, tags: Mapping[str, str]) -> None:
+        """Add tags to a version, or change them."""
+        client, _ = self._store
+        with registry_lock(self.settings), explained(f"tagging {version.name} version {version.version}"):
+            for key, value in tags.items():
+                client.set_model_version_tag(version.name, str(version.version), key, value)
+
+    def card(self, version: ModelVersion) -> str:
+        """Return a version's model card, Markdown."""
+        client, _ = self._store
+        with explained(f"looking up {version.name} version {version.version}"):
+            return client.get_model_version(version.name, str(version.version)).description or ""
+
+    def page(self, version: ModelVersion) -> str:
+        """Return the address of a version's page in MLflow: the server's, or that of `tcl models ui`."""
+        address = self.settings.mlflow_tracking_uri
+        server = address.rstrip("/") if address.startswith("http") else _UI
+        return f"{server}/#/models/{version.name}/versions/{version.version}"
 
     def fetch(self, version: ModelVersion) -> Path:
         """Return a verified local folder with the version's files.
@@ -249,19 +297,19 @@ class Registry:
         self, name: str, run_id: str, card: str, tags: Mapping[str, str], metrics: Mapping[str, float]
     ) -> int:
         client, _ = self._store
-        description = card[:_DESCRIPTION_LENGTH]
         known = client.search_registered_models(f"name = '{name}'")
         if known:
-            client.update_registered_model(name, description=description)
+            client.update_registered_model(name, description=card)
         else:
-            client.create_registered_model(name, description=description)
-        values = {f"{_METRIC_PREFIX}{key}": repr(float(value)) for key, value in metrics.items()}
+            client.create_registered_model(name, description=card)
+        whole = {key: value for key, value in metrics.items() if "/" not in key.removeprefix(THEIRS)}
+        values = {f"{_METRIC_PREFIX}{key}": repr(float(value)) for key, value in whole.items()}
+        first = not known or CHAMPION not in known[0].aliases
+        since = {CHAMPION_SINCE: now()} if first else {}
         created = client.create_model_version(
-            name, f"runs:/{run_id}/weights", run_id, tags={**tags, **values}, description=description
+            name, f"runs:/{run_id}/weights", run_id, tags={**tags, **values, **since}, description=card
         )
-        for alias in (
-            (CHALLENGER, CHAMPION) if not known or CHAMPION not in known[0].aliases else (CHALLENGER,)
-        ):
+        for alias in (CHALLENGER, CHAMPION) if first else (CHALLENGER,):
             client.set_registered_model_alias(name, alias, created.version)
         return int(created.version)
 

@@ -5,6 +5,12 @@ from dataclasses import dataclass
 KNOWLEDGE_BASE = "knowledge base"
 """Owner of the model that all devices share; no device can have this name."""
 CHAMPION, CHALLENGER = "champion", "challenger"
+CHAMPION_SINCE = "champion_since"
+"""Tag of each version that passed the gate as champion: when, in UTC as ISO 8601."""
+COMPARED_WITH = "compared_with"
+"""Tag: the champion's version that was evaluated on the same held-out programs as this one."""
+THEIRS = "champion/"
+"""Prefix of that champion's metrics."""
 _DEVICE_PREFIX, _KNOWLEDGE_BASE_NAME = "tcl-cost-", "tcl-knowledge-base"
 
 
