@@ -1,6 +1,9 @@
 """Files that appear whole or not at all, locks that name their holder, and content hashes."""
 
 import contextlib
+import ctypes
+import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -14,6 +17,7 @@ from typing import Any
 from tcl.errors import WorkFailed
 
 _CHUNK = 1 << 20
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 def atomic_write(path: Path | str, content: bytes | str) -> Path:
@@ -33,10 +37,12 @@ def atomic_write(path: Path | str, content: bytes | str) -> Path:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_left_behind(path)
     data = content.encode() if isinstance(content, str) else content
     temporary = _temporary_name(path)
     try:
         with temporary.open("xb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
@@ -55,8 +61,8 @@ def atomic_json(path: Path | str, value: Any) -> Path:
 def atomic_directory(target: Path | str) -> Iterator[Path]:
     """Build a folder beside `target` and move it into place when the block ends without an error.
 
-    An existing `target` is replaced: it is moved aside first and deleted after the new one is in place,
-    so at no moment do its files mix with the new ones. On an error `target` stays as it was.
+    An existing `target` is exchanged for the new one in one step and then deleted, so a crash leaves one of
+    the two, and at no moment do their files mix. On an error `target` stays as it was.
 
     Yields
     ------
@@ -65,13 +71,17 @@ def atomic_directory(target: Path | str) -> Iterator[Path]:
     """
     target = Path(target).resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
+    _remove_left_behind(target)
     temporary = _temporary_name(target)
     temporary.mkdir()
+    lock = claim(temporary)
     try:
         yield temporary
         _replace_directory(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
 
 
 def _replace_directory(new: Path, target: Path) -> None:
@@ -81,6 +91,8 @@ def _replace_directory(new: Path, target: Path) -> None:
     except OSError:
         if not target.is_dir():
             raise
+    if _exchange(new, target):
+        return
     aside = _temporary_name(target)
     target.rename(aside)
     try:
@@ -91,8 +103,50 @@ def _replace_directory(new: Path, target: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
+def _exchange(left: Path, right: Path) -> bool:
+    """Swap two folders in one step; False where the system or the file system cannot."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    if rename is None:
+        return False
+    return rename(_AT_FDCWD, bytes(left), _AT_FDCWD, bytes(right), _RENAME_EXCHANGE) == 0
+
+
 def _temporary_name(path: Path) -> Path:
     return path.with_name(f".{path.name[:100]}.{uuid.uuid4().hex}.tmp")
+
+
+def _remove_left_behind(path: Path) -> None:
+    """Remove what killed processes left of earlier attempts to write `path`."""
+    for left in path.parent.glob(f".{glob.escape(path.name[:100])}.{'[0-9a-f]' * 32}.tmp"):
+        if (lock := claim(left)) is not None:
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
+            os.close(lock)
+
+
+def claim(path: Path) -> int | None:
+    """Lock a temporary file or folder: who makes one holds its lock, so that others see whether it is in use.
+
+    Returns
+    -------
+    int
+        A descriptor that holds the lock until it is closed or the process ends; None when another process
+        holds it, or `path` is gone.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import click
 
 from tcl.errors import TclError
 from tcl.jobs.tables import Table
+from tcl.scratch import scratch_folder
 
 INTERRUPTED = 130
 _PIPE_WIDTH = 160
@@ -62,7 +63,7 @@ class Command(click.Command):
     def invoke(self, context: click.Context) -> None:
         as_json = context.params.pop("as_json")
         try:
-            with _quiet_stdout():
+            with _quiet_stdout(), scratch_folder():
                 report = super().invoke(context)
         except KeyboardInterrupt:
             _fail(f"interrupted: {self.kept}", INTERRUPTED, as_json)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,10 @@ from tcl.compiler.inputs import random_inputs, read_inputs, save_inputs
 from tcl.compiler.manifest import Manifest
 from tcl.compiler.onnx_reader import saved_onnx
 from tcl.compiler.priority import raise_priority
+from tcl.compiler.remote import RemotePackage, raise_if_lost, run_on_board
+from tcl.devices.device import Rpc
 from tcl.errors import BadInput, WorkFailed
+from tcl.processes import run_module
 
 if TYPE_CHECKING:
     from tcl.compiler.frontend import OnnxModel
@@ -28,6 +30,7 @@ ONNXRUNTIME = "onnxruntime"
 _WARM_UP_SECONDS = 0.3
 _RUN_SECONDS = 0.7
 _MAX_RUNS = 500
+_BOARD_SECONDS = 600.0  # that a round on a board may take
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Latency:
 
 
 def benchmark(
-    packages: Mapping[str, Path], model: OnnxModel | None = None, rounds: int = 3
+    packages: Mapping[str, Path], model: OnnxModel | None = None, rounds: int = 3, rpc: Rpc | None = None
 ) -> dict[str, Latency]:
     """Time packages of one model, and onnxruntime on it, in turn.
 
@@ -86,6 +89,9 @@ def benchmark(
         The model, to time onnxruntime as ``onnxruntime``; None to leave it out.
     rounds
         Processes for each contender.
+    rpc
+        The board to run the packages on, timed by its own clock; None: this machine. onnxruntime always runs here, so
+        leave it out with a board.
 
     Returns
     -------
@@ -96,13 +102,18 @@ def benchmark(
     ------
     WorkFailed
         When a contender fails.
+    DeviceLost
+        When the board cannot be reached, or goes away meanwhile.
     """
     manifests = {name: Manifest.read(folder) for name, folder in packages.items()}
     inputs = next(iter(manifests.values())).inputs
     if any(manifest.inputs != inputs for manifest in manifests.values()):
         raise BadInput("the packages to compare have different inputs; compare packages of one model")
     cores = sorted(_affinity())
-    threads = min(next(iter(manifests.values())).cores, len(cores))
+    threads = next(iter(manifests.values())).cores
+    if rpc is None:
+        threads = min(threads, len(cores))
+    board = json.dumps(rpc and asdict(rpc))
     with ExitStack() as stack:
         feed = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tcl-latency-")), "inputs.npz")
         save_inputs(feed, inputs, random_inputs(inputs, seed=0))
@@ -114,7 +125,7 @@ def benchmark(
         for index in range(rounds):
             order = list(contenders.items())
             for name, arguments in order if index % 2 == 0 else reversed(order):
-                command = [*arguments, str(feed), str(reference), ",".join(map(str, cores[:threads]))]
+                command = [*arguments, str(feed), str(reference), ",".join(map(str, cores[:threads])), board]
                 seconds[name].append(_run_worker(name, command))
     return {name: Latency(tuple(values), threads) for name, values in seconds.items()}
 
@@ -126,8 +137,8 @@ def _affinity() -> set[int]:
 
 
 def _run_worker(name: str, arguments: list[str]) -> float:
-    command = [sys.executable, "-m", "tcl.compiler.latency", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run_module("tcl.compiler.latency", arguments)
+    raise_if_lost(done.returncode, done.stderr)
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         raise WorkFailed(
@@ -148,27 +159,39 @@ def _time(run: Callable[[], Any]) -> list[float]:
     return runs
 
 
-def _main(kind: str, contender: str, feed_file: str, package: str, cores: str) -> None:
+def _main(kind: str, contender: str, feed_file: str, package: str, cores: str, rpc: str) -> None:
     """Time one contender in this process and print the seconds of its runs."""
-    chosen = {int(core) for core in cores.split(",")}
+    feed = read_inputs(Path(feed_file), Manifest.read(Path(package)).inputs)
+    board = json.loads(rpc)
+    if board is None:
+        print(json.dumps(_time_here(kind, contender, feed, {int(core) for core in cores.split(",")})))
+    else:
+        run_on_board(board, lambda: print(json.dumps(_time_there(contender, feed, board))))
+
+
+def _time_here(kind: str, contender: str, feed: Any, cores: set[int]) -> list[float]:
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, chosen)
+        os.sched_setaffinity(0, cores)
     raise_priority()
     os.environ["TVM_BIND_THREADS"] = (
         "1"  # this process is the program's alone, so it may have each thread on its core
     )
-    inputs = Manifest.read(Path(package)).inputs
-    feed = read_inputs(Path(feed_file), inputs)
     run: Callable[[Any], Any]
     if kind == ONNXRUNTIME:
         from tcl.compiler.onnx_reference import Reference
 
-        run = Reference(Path(contender), threads=len(chosen))
+        run = Reference(Path(contender), threads=len(cores))
     else:
         from tcl.compiler.loader import load
 
         run = load(contender)
-    print(json.dumps(_time(lambda: run(feed))))
+    return _time(lambda: run(feed))
+
+
+def _time_there(contender: str, feed: Any, board: dict[str, Any]) -> list[float]:
+    package = RemotePackage(contender, board, _BOARD_SECONDS)
+    package.time(feed, _WARM_UP_SECONDS, _MAX_RUNS)
+    return package.time(feed, _RUN_SECONDS, _MAX_RUNS)
 
 
 if __name__ == "__main__":

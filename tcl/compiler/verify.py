@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -14,10 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tcl.compiler.inputs import broken_inputs, random_inputs, read_inputs, save_inputs, zero_inputs
+from tcl.compiler.loader import Package, load
 from tcl.compiler.onnx_reader import saved_onnx
 from tcl.compiler.onnx_reference import Reference
+from tcl.compiler.remote import RemotePackage, raise_if_lost, run_on_board
 from tcl.compiler.tensors import TensorSpec
+from tcl.devices.device import Rpc
 from tcl.errors import WorkFailed
+from tcl.processes import run_module
 
 if TYPE_CHECKING:
     from tcl.compiler.frontend import OnnxModel
@@ -65,7 +70,11 @@ class Verification:
 
 
 def verify(
-    folder: Path, model: OnnxModel, threads: int = 1, tolerances: Mapping[str, float] | None = None
+    folder: Path,
+    model: OnnxModel,
+    threads: int = 1,
+    tolerances: Mapping[str, float] | None = None,
+    rpc: Rpc | None = None,
 ) -> Verification:
     """Compare a package with onnxruntime on random, zero, large and broken inputs.
 
@@ -81,9 +90,13 @@ def verify(
         For onnxruntime; the package uses its device's.
     tolerances
         Overrides of `TOLERANCES`.
+    rpc
+        The board to run the package on; None: this machine.
 
     Raises
     ------
+    DeviceLost
+        When the board cannot be reached, or goes away meanwhile.
     WorkFailed
         When the package crashes, or an output differs by more than the tolerance; the message names the worst
         output.
@@ -100,7 +113,7 @@ def verify(
     with saved_onnx(model.original) as path:
         reference = Reference(path, threads)
         expected = {kind: reference(feed) for kind, feed in feeds.items()}
-    actual = _run_apart(folder, model.inputs, model.outputs, feeds)
+    actual = _run_apart(folder, model.inputs, model.outputs, feeds, rpc)
     broken = None
     if _BROKEN in feeds:
         broken = _same_places(expected.pop(_BROKEN), actual.pop(_BROKEN))
@@ -156,18 +169,20 @@ def _run_apart(
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
     feeds: Mapping[str, dict[str, np.ndarray]],
+    rpc: Rpc | None,
 ) -> dict[str, dict[str, np.ndarray]]:
     """Run the package on each feed in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="tcl-verify-") as scratch:
         for index, feed in enumerate(feeds.values()):
             save_inputs(Path(scratch, f"in{index}.npz"), inputs, feed)
-        command = [sys.executable, "-m", "tcl.compiler.verify", str(folder), scratch, str(len(feeds))]
+        arguments = [str(folder), scratch, str(len(feeds)), json.dumps(rpc and asdict(rpc))]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS)
+            done = run_module("tcl.compiler.verify", arguments, _TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             raise WorkFailed(
                 f"the compiled model did not finish within {_TIMEOUT_SECONDS:g} s when it was verified"
             ) from None
+        raise_if_lost(done.returncode, done.stderr)
         if done.returncode:
             lines = done.stderr.strip().splitlines()
             reason = lines[-1] if lines else "no message"
@@ -181,13 +196,17 @@ def _run_apart(
         }
 
 
-def _main(folder: str, scratch: str, count: str) -> None:
-    from tcl.compiler.loader import load
+def _main(folder: str, scratch: str, count: str, rpc: str) -> None:
+    def run(package: Package | RemotePackage) -> None:
+        for index in range(int(count)):
+            results = package(read_inputs(Path(scratch, f"in{index}.npz"), package.inputs))
+            save_inputs(Path(scratch, f"out{index}.npz"), package.outputs, results)
 
-    package = load(folder)
-    for index in range(int(count)):
-        results = package(read_inputs(Path(scratch, f"in{index}.npz"), package.inputs))
-        save_inputs(Path(scratch, f"out{index}.npz"), package.outputs, results)
+    board = json.loads(rpc)
+    if board is None:
+        run(load(folder))
+    else:
+        run_on_board(board, lambda: run(RemotePackage(folder, board, _TIMEOUT_SECONDS)))
 
 
 if __name__ == "__main__":

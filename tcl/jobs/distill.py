@@ -107,15 +107,18 @@ class Data:
 
 def run(arguments: DistillArguments, settings: Settings) -> DistillReport:
     """Do all steps in this process."""
-    data = prepare(arguments, settings)
-    if not arguments.again and (known := find_learnt(data.device.name, data.data_hash, settings)):
-        return already_learnt(known)
     with one_at_a_time(settings):
+        data = prepare(arguments, settings)
+        if not arguments.again and (known := find_learnt(data.device.name, data.data_hash, settings)):
+            return already_learnt(known)
         return register(data, learn(data, arguments, settings), settings)
 
 
 def one_at_a_time(settings: Settings) -> AbstractContextManager[None]:
-    """The lock of the knowledge base: what one distillation adds, the next must start from."""
+    """The lock of the knowledge base: what one distillation adds, the next must start from.
+
+    Whether the records are learnt already is asked under it, so that two who want the same learn it once.
+    """
     return locked(settings.state_dir / "knowledge-base.lock", _LOCK_SECONDS, "the knowledge base")
 
 
@@ -144,7 +147,9 @@ def find_learnt(device: str, data_hash: str, settings: Settings) -> "ModelVersio
     from tcl.registry.registry import Registry
 
     wanted = {"data_hash": data_hash, "feature_version": str(FEATURE_VERSION)}
-    for version in Registry(settings).versions(device):
+    registry = Registry(settings)
+    registry.complete(device)
+    for version in registry.versions(device):
         if wanted.items() <= version.tags.items():
             return version
     return None

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import statistics
-import tempfile
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -15,16 +14,17 @@ from types import TracebackType
 from typing import Any
 
 from tcl.devices.device import Device
-from tcl.errors import BadInput, WorkFailed
+from tcl.devices.patience import patiently
+from tcl.errors import BadInput, DeviceLost, WorkFailed
 from tcl.measuring.builders import Builders, Job
 from tcl.measuring.pool import Worker, WorkerPool
 from tcl.measuring.storms import StormWatch
 from tcl.measuring.types import MeasureOptions, MeasureRequest, MeasureResult
+from tcl.scratch import machine_folder
 
 _BATCH = 16  # a candidate of a storm is timed again after so many others of its kind, or at the end
-_RECONNECTS = 3
-_RECONNECT_SECONDS = 2.0
 _SESSION_SECONDS = 10.0  # to reach a board, to send it a candidate, and to link it there
+_DEADLY = 2  # a candidate that a board has gone away with so often is the cause
 
 
 class MeasuringEngine:
@@ -60,7 +60,7 @@ class MeasuringEngine:
         self._options = options or MeasureOptions()
         self._builder_count = self._options.builders or cores
         self._overlap = self._options.overlap or device.rpc is not None
-        self._patience = self._options.run_timeout + (0.0 if device.rpc is None else _SESSION_SECONDS)
+        self._seconds = self._options.run_timeout + (0.0 if device.rpc is None else _SESSION_SECONDS)
         self._storms = StormWatch(self._options.storm_spread, self._options.storm_floor)
         self._best: dict[str, float] = {}
         self._pool: WorkerPool | None = None
@@ -88,8 +88,9 @@ class MeasuringEngine:
         Raises
         ------
         WorkFailed
-            When the processes cannot be started, or the device cannot be reached any more. What was yielded
-            before holds.
+            When the processes cannot be started.
+        DeviceLost
+            When the device has been away for longer than the options say. What was yielded before holds.
         """
         pool, builders = self._start()
         waiting = deque(requests)
@@ -134,7 +135,7 @@ class MeasuringEngine:
             "cores": device.num_cores,
             "reference": reference["artifact"],
             "reference_args": reference["args"],
-            "rpc": None if device.rpc is None else asdict(device.rpc) | {"timeout": self._patience},
+            "rpc": None if device.rpc is None else asdict(device.rpc) | {"timeout": self._seconds},
         }
         self._runner = self._pool.spawn("run", limits | settings)
         self._builders = builders
@@ -164,18 +165,26 @@ class MeasuringEngine:
         return job.error is None
 
     def _run(self, pool: WorkerPool, message: dict[str, Any]) -> dict[str, Any]:
-        """Send a message to the run worker and take the answer, connecting again to a lost device."""
-        for attempt in range(_RECONNECTS + 1):
-            self._runner.send(message)
-            deadline = time.monotonic() + self._patience
-            answer, self._runner = pool.answer(self._runner, deadline, "run")
-            if "lost" not in answer:
-                return answer
-            if attempt < _RECONNECTS:
-                time.sleep(_RECONNECT_SECONDS * 2**attempt)
-        raise WorkFailed(
-            f"waiting for device {self._device.name}: {answer['lost']}; start it and run this again"
-        )
+        """Let the run worker do a message; one that was lost with its board is done again when that is back."""
+        losses = 0
+
+        def attempt() -> dict[str, Any]:
+            nonlocal losses
+            answer = self._ask(pool, message)
+            if "lost" in answer:
+                raise DeviceLost(answer["lost"])
+            if self._device.rpc is not None and "error" in answer:
+                gone = self._ask(pool, {"ping": True})
+                if "lost" in gone and (losses := losses + 1) < _DEADLY:
+                    raise DeviceLost(gone["lost"])
+            return answer
+
+        return patiently(self._device.name, self._options.device_wait, attempt)
+
+    def _ask(self, pool: WorkerPool, message: dict[str, Any]) -> dict[str, Any]:
+        self._runner.send(message)
+        answer, self._runner = pool.answer(self._runner, time.monotonic() + self._seconds, "run")
+        return answer
 
     def _in_storm(self, job: Job) -> bool:
         stormy = self._storms.is_storm(job.timings[-1][1])
@@ -194,7 +203,7 @@ class MeasuringEngine:
 @contextlib.contextmanager
 def _only_timing_here() -> Iterator[None]:
     """Keep other engines on this machine from timing meanwhile. A process that dies frees the lock."""
-    folder = os.open(tempfile.gettempdir(), os.O_RDONLY)
+    folder = os.open(machine_folder(), os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         yield

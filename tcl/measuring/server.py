@@ -15,7 +15,6 @@ Requests on the control socket (each one packet of JSON):
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import json
 import os
@@ -30,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from tcl.measuring.channel import Channel
+from tcl.processes import die_with
 
 PACKET_BYTES = 1 << 16
-_PR_SET_PDEATHSIG = 1
 _LOG_BYTES = 2000
 
 
@@ -91,7 +90,8 @@ def _spawn(control: socket.socket, root: Path, descriptor: int, role: str, setti
     try:
         os.setpgid(0, 0)
         control.close()
-        _die_with(server)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        die_with(server)
         _redirect_output(_log_path(root, os.getpid()))
         _limit_memory(settings["memory_bytes"])
         _serve(Channel(socket.socket(fileno=descriptor)), role, settings)
@@ -107,13 +107,6 @@ def _serve(channel: Channel, role: str, settings: dict[str, Any]) -> None:
     handle = (workers.BuildWorker if role == "build" else workers.run_worker)(settings)
     while (message := channel.receive()) is not None:
         channel.send(handle(message))
-
-
-def _die_with(server: int) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != server:
-        os._exit(1)
 
 
 def _log_path(root: Path, pid: int) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -64,6 +65,8 @@ class RecordFile:
 
     def close(self) -> None:
         self._writer.close()
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
         self._stream.close()
 
 

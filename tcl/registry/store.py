@@ -4,10 +4,12 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tcl.errors import WorkFailed
 from tcl.files import locked
+from tcl.registry.relocation import relocate
 from tcl.settings import Settings
 
 if TYPE_CHECKING:
@@ -41,13 +43,29 @@ def open_store(settings: Settings) -> tuple["MlflowClient", str]:
 
     uri = settings.mlflow_tracking_uri
     local = settings.mlflow.tracking_uri is None
+    artifacts = settings.mlflow_artifacts.as_uri() if local else None
     with registry_lock(settings), explained(f"the MLflow store {uri}"):
+        if local:
+            _make_database(settings.mlflow_database)
+            relocate(settings.mlflow_database, EXPERIMENT, settings.mlflow_artifacts.as_uri())
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         experiment = client.get_experiment_by_name(EXPERIMENT)
         if experiment is not None:
             return client, experiment.experiment_id
-        artifacts = settings.mlflow_artifacts.as_uri() if local else None
         return client, client.create_experiment(EXPERIMENT, artifact_location=artifacts)
+
+
+def _make_database(path: Path) -> None:
+    """Make the database beside its place and move it there whole: MLflow cannot go on with a half-made one."""
+    from mlflow.tracking import MlflowClient
+
+    if path.exists():
+        return
+    draft = path.with_name(f".{path.name}.tmp")  # whose name is always the same: the lock is held
+    for left in path.parent.glob(f"{draft.name}*"):
+        left.unlink()
+    MlflowClient(f"sqlite:///{draft}", f"sqlite:///{draft}").search_experiments(max_results=1)
+    draft.replace(path)
 
 
 def registry_lock(settings: Settings) -> contextlib.AbstractContextManager[None]:

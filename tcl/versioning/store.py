@@ -1,10 +1,12 @@
 """DVC's part: one repository object with the steps that a dataset version needs."""
 
 import contextlib
+import json
 import logging
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tcl.errors import BadInput, WorkFailed
@@ -84,6 +86,7 @@ def open_store(settings: Settings) -> Iterator[DataStore]:
         When DVC cannot open the repository.
     """
     os.environ.setdefault("DVC_NO_ANALYTICS", "true")
+    os.environ.setdefault("DVC_SITE_CACHE_DIR", str(settings.state_dir / "dvc"))
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
@@ -91,6 +94,7 @@ def open_store(settings: Settings) -> Iterator[DataStore]:
         logging.getLogger(name).setLevel(logging.ERROR)  # their advice goes to standard output
     root = settings.root
     git = worktree_of(root)
+    _drop_broken_lock(root / ".dvc" / "tmp" / "rwlock")
     try:
         if not (root / ".dvc").is_dir():
             Repo.init(str(root), no_scm=git is None, subdir=git not in (None, root)).close()
@@ -100,6 +104,16 @@ def open_store(settings: Settings) -> Iterator[DataStore]:
     with repo:
         _ensure_remote(repo, settings)
         yield DataStore(repo, settings)
+
+
+def _drop_broken_lock(path: Path) -> None:
+    """Remove DVC's list of locks when a killed command left it cut: DVC would refuse to work for ever."""
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return
+    except ValueError:
+        path.unlink(missing_ok=True)
 
 
 def _ensure_remote(repo: "Repo", settings: Settings) -> None:

@@ -1,0 +1,47 @@
+"""Child processes that end with the process that started them, however that one ends."""
+
+import ctypes
+import os
+import runpy
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+
+_PR_SET_PDEATHSIG = 1
+
+
+def run_module(
+    module: str, arguments: Sequence[str], timeout: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a module as a program in a process of its own and wait for it.
+
+    Parameters
+    ----------
+    module, arguments
+        As in ``python -m MODULE ARGUMENT...``.
+    timeout
+        Seconds after which it is killed.
+
+    Raises
+    ------
+    subprocess.TimeoutExpired
+        When it was killed.
+    """
+    command = [sys.executable, "-m", "tcl.processes", str(os.getpid()), module, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+
+
+def die_with(parent: int) -> None:
+    """Let the kernel kill this process when its parent, the process `parent`, ends."""
+    if not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has ended already
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    die_with(int(sys.argv[1]))
+    sys.argv = sys.argv[2:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
