@@ -19,10 +19,10 @@ def compile(arguments: CompileArguments, settings: Settings | None = None) -> Co
     """Compile a model for a device with its registered cost model."""
     settings = settings or load_settings()
     device, network = read_model(arguments, settings)
-    version = resolve_cost_model(arguments, settings)
-    tuned = tune(network, device, version, settings)
-    report = write_package(network, device, version, tuned, arguments, settings)
-    record_run(report, version, settings)
+    chosen = resolve_cost_model(arguments, settings)
+    tuned = tune(network, device, chosen, settings)
+    report = write_package(network, device, chosen, tuned, arguments, settings)
+    record_run(report, settings)
     for table in report.tables():
         show(table, f"{table.title} {network.model.path.stem} {device.name}")
     return report

@@ -17,6 +17,7 @@ from tcl.jobs.compile import CompileArguments
 @package_option
 @click.option("--alias", type=click.Choice(["champion", "challenger"]), help="Cost model; default: champion.")
 @click.option("--version", type=click.IntRange(1), help="Version of the cost model.")
+@click.option("--force", is_flag=True, help="Use a champion that the gate refuses; the package records why.")
 def entry(
     model: str,
     device: str,
@@ -25,10 +26,11 @@ def entry(
     output: str,
     alias: str | None,
     version: int | None,
+    force: bool,
 ) -> Report:
     """Compile an ONNX MODEL for a device: tune by the registered cost model, verify, write a package."""
     if alias and version:
         raise BadInput("give either --alias or --version, not both")
-    arguments = CompileArguments(model, device, output, shapes, alias or "champion", version)
+    arguments = CompileArguments(model, device, output, shapes, alias or "champion", version, force=force)
     result = run_job("compile", arguments, {"tuning.trials": trials})
     return Report(result.to_json(), result.lines(), result.tables())

@@ -36,6 +36,10 @@ class TaskRow:
         Schedules measured for this program.
     note
         Why it is not tuned, or what failed; empty when all went well.
+    functions
+        Names of the compiled functions that are this program.
+    op, dtype, flops, bytes
+        What it computes: kind of its anchor block, element type, operations, and bytes read and written, per run.
     """
 
     name: str
@@ -46,6 +50,16 @@ class TaskRow:
     measured_seconds: float | None = None
     trials: int = 0
     note: str = ""
+    functions: tuple[str, ...] = ()
+    op: str = "other"
+    dtype: str = "float32"
+    flops: float = 0.0
+    bytes: float = 0.0
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> TaskRow:
+        """Read a row of a manifest."""
+        return cls(**{**value, "functions": tuple(value.get("functions", ()))})
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,8 @@ class Manifest:
         The version that compiled it, and that must load it.
     cost_model
         ``{"name": ..., "version": ...}`` of the registered model, or None when none took part.
+    forced
+        Why the gate had refused the cost model that was used all the same; empty when it passed, or was not asked.
     data_hash
         Version of the dataset the cost model was trained on, or None.
     trials
@@ -92,6 +108,7 @@ class Manifest:
     tvm_version: str
     values: dict[str, list[int]] = field(default_factory=dict)
     cost_model: dict[str, Any] | None = None
+    forced: tuple[str, ...] = ()
     data_hash: str | None = None
     trials: int | None = None
     tasks: tuple[TaskRow, ...] = ()
@@ -134,7 +151,8 @@ class Manifest:
         try:
             for name in _TENSORS:
                 fields[name] = tuple(TensorSpec.from_json(item) for item in fields[name])
-            fields["tasks"] = tuple(TaskRow(**row) for row in fields.get("tasks", ()))
+            fields["forced"] = tuple(fields.get("forced", ()))
+            fields["tasks"] = tuple(TaskRow.from_json(row) for row in fields.get("tasks", ()))
             manifest = cls(**fields)
             valid = (
                 manifest.cores > 0 and isinstance(manifest.files, dict) and manifest.library in manifest.files

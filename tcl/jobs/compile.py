@@ -5,6 +5,7 @@ Steps: read and lower the model → fetch the cost model → tune → build, ver
 
 import statistics
 import tempfile
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -14,9 +15,10 @@ from tcl.console import note
 from tcl.devices.device import Device
 from tcl.devices.store import DeviceStore
 from tcl.errors import WorkFailed
-from tcl.jobs.dataset import known_records
+from tcl.jobs.checks import time_on, verify_on
+from tcl.jobs.compile_report import TUNED, UNTUNED, CompileReport
+from tcl.jobs.dataset import alone_on, known_records
 from tcl.jobs.programs import Network, read_network
-from tcl.jobs.tables import Table, duration
 from tcl.jobs.tuning import recall, search, settle, task_rows
 from tcl.settings import Settings
 
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from tcl.search.task import Model
     from tcl.search.tuning import TaskOutcome
 
-TUNED, UNTUNED = "tuned", "untuned"
 _KEPT_RECORDS = 8  # of each program go into the package
 _ROUNDS = 3  # processes that time each contender
 
@@ -51,6 +52,8 @@ class CompileArguments:
         Which cost model; `version` counts where both are given.
     compare_untuned
         Whether the untuned program is built and timed too.
+    force
+        Use a champion that the gate refuses; the package records why it was refused.
     """
 
     model: str
@@ -60,6 +63,23 @@ class CompileArguments:
     alias: str = "champion"
     version: int | None = None
     compare_untuned: bool = False
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The cost model of a compile.
+
+    Attributes
+    ----------
+    version
+        Its registered version.
+    overruled
+        Why the gate had refused it, where `force` went on.
+    """
+
+    version: "ModelVersion"
+    overruled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,73 +98,13 @@ class Tuned:
     rows: "tuple[TaskRow, ...]"
 
 
-@dataclass(frozen=True)
-class CompileReport:
-    """The result of the job: the package's manifest, and where it is."""
-
-    package: str
-    manifest: "Manifest"
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as a JSON object."""
-        return {"package": self.package, **self.manifest.to_json()}
-
-    def tables(self) -> list[Table]:
-        """The programs, and the latencies."""
-        rows = [
-            (
-                row.name,
-                row.weight,
-                row.schedule,
-                row.predicted,
-                duration(row.measured_seconds),
-                row.trials,
-                row.note,
-            )
-            for row in self.manifest.tasks
-        ]
-        columns = ("program", "calls", "schedule", "predicted", "measured", "trials", "note")
-        return [Table("Tensor programs", columns, rows), self.summary()]
-
-    def summary(self) -> Table:
-        """One line on the whole package."""
-        manifest = self.manifest
-        cost_model, latency = manifest.cost_model or {}, manifest.latency or {}
-        verification = manifest.verification or {}
-        medians = [
-            duration(latency.get(name, {}).get("median_seconds")) for name in (UNTUNED, TUNED, "onnxruntime")
-        ]
-        row = (
-            Path(manifest.model).name,
-            manifest.device["name"],
-            f"{cost_model.get('name')} v{cost_model.get('version')}",
-            manifest.trials,
-            *medians,
-            verification.get("max_rel"),
-        )
-        columns = ("model", "device", "cost model", "trials", "untuned", "tuned", "onnxruntime", "error")
-        return Table("Package", columns, [row])
-
-    def lines(self) -> list[str]:
-        """What a person should know besides the tables."""
-        lines = [f"package written to {self.package}"]
-        latency = self.manifest.latency or {}
-        if TUNED in latency and "onnxruntime" in latency:
-            ratio = latency[TUNED]["median_seconds"] / latency["onnxruntime"]["median_seconds"]
-            lines.append(f"its latency is {ratio:.2f}x onnxruntime's on the same threads")
-        failed = [f"{row.name} ({row.note})" for row in self.manifest.tasks if "failed" in row.note]
-        if failed:
-            lines.append(f"compiled with the default schedule: {', '.join(failed)}")
-        return lines
-
-
 def run(arguments: CompileArguments, settings: Settings) -> CompileReport:
     """Do all steps in this process."""
     device, network = read(arguments, settings)
-    version = resolve(arguments, settings)
-    tuned = tune(network, device, version, settings)
-    report = package(network, device, version, tuned, arguments, settings)
-    record(report, version, settings)
+    chosen = resolve(arguments, settings)
+    tuned = tune(network, device, chosen, settings)
+    report = package(network, device, chosen, tuned, arguments, settings)
+    record(report, settings)
     return report
 
 
@@ -157,29 +117,35 @@ def read(arguments: CompileArguments, settings: Settings) -> tuple[Device, Netwo
     return device, read_network(arguments.model, arguments.shapes, device)
 
 
-def resolve(arguments: CompileArguments, settings: Settings) -> "ModelVersion":
-    """Find the cost model and fetch its files."""
+def resolve(arguments: CompileArguments, settings: Settings) -> Chosen:
+    """Find the cost model and fetch its files; a champion has to pass the gate."""
+    from tcl.registry.gate import champion
     from tcl.registry.registry import Registry
+    from tcl.registry.versions import CHAMPION
 
     registry = Registry(settings)
-    version = registry.resolve(arguments.device, alias=arguments.alias, version=arguments.version)
-    registry.fetch(version)
-    return version
+    if arguments.version is None and arguments.alias == CHAMPION:
+        chosen = Chosen(*champion(registry, arguments.device, force=arguments.force))
+    else:
+        chosen = Chosen(registry.resolve(arguments.device, alias=arguments.alias, version=arguments.version))
+    registry.fetch(chosen.version)
+    return chosen
 
 
-def tune(network: Network, device: Device, version: "ModelVersion", settings: Settings) -> Tuned:
+def tune(network: Network, device: Device, chosen: Chosen, settings: Settings) -> Tuned:
     """Search schedules for the network's programs with a registered cost model; see `tune_with`."""
     from tcl.costmodel.checkpoint import load_model
     from tcl.registry.registry import Registry
 
-    model, _ = load_model(Registry(settings).fetch(version))
+    model, _ = load_model(Registry(settings).fetch(chosen.version))
     return tune_with(model, network, device, settings)
 
 
 def tune_with(model: "Model", network: Network, device: Device, settings: Settings) -> Tuned:
     """Search schedules for the network's programs with a cost model, measuring the settings' trials."""
-    known = recall(network.tasks, device, settings)
-    settled = settle(search(network.tasks, model, device, known, settings), known)
+    with alone_on(device.name, settings) if settings.tuning.trials else nullcontext():
+        known = recall(network.tasks, device, settings)
+        settled = settle(search(network.tasks, model, device, known, settings), known)
     traces: dict[str, str] = {}
     for index, task in enumerate(network.tasks):
         outcome, reason = settled[index]
@@ -187,13 +153,13 @@ def tune_with(model: "Model", network: Network, device: Device, settings: Settin
         settled[index] = outcome, reason
         if outcome.trace is not None:
             traces.update(dict.fromkeys(task.functions, outcome.trace))
-    return Tuned(traces, task_rows(settled))
+    return Tuned(traces, task_rows(network.tasks, settled))
 
 
 def package(
     network: Network,
     device: Device,
-    version: "ModelVersion",
+    chosen: Chosen,
     tuned: Tuned,
     arguments: CompileArguments,
     settings: Settings,
@@ -203,7 +169,6 @@ def package(
     from tcl.compiler.lowering import target_of
     from tcl.compiler.manifest import Manifest
     from tcl.compiler.package import write_package
-    from tcl.compiler.verify import verify
 
     target, model = target_of(device.target), network.model
     note("building")
@@ -216,18 +181,16 @@ def package(
         outputs=model.outputs,
         values=model.values,
         tvm_version=installed_version("apache-tvm"),
-        cost_model={"name": version.name, "version": version.version},
-        data_hash=version.tags.get("data_hash"),
+        cost_model={"name": chosen.version.name, "version": chosen.version.version},
+        forced=chosen.overruled,
+        data_hash=chosen.version.tags.get("data_hash"),
         tasks=tuned.rows,
         trials=settings.tuning.trials,
     )
-    tolerances = asdict(settings.verify)
 
     def complete(folder: Path, written: "Manifest") -> "Manifest":
-        note("verifying against onnxruntime")
-        verification = verify(folder, model, device.num_cores, tolerances)
-        written = replace(written, verification=verification.to_json())
-        return replace(written, latency=_latencies(folder, network, written, arguments))
+        written = replace(written, verification=verify_on(folder, model, device, settings))
+        return replace(written, latency=_latencies(folder, network, device, written, arguments, settings))
 
     with tempfile.TemporaryDirectory(prefix="tcl-compile-") as scratch:
         records = _export_records(network, device, settings, Path(scratch))
@@ -235,7 +198,7 @@ def package(
     return CompileReport(arguments.output, manifest)
 
 
-def record(report: CompileReport, version: "ModelVersion", settings: Settings) -> str:
+def record(report: CompileReport, settings: Settings) -> str:
     """Record the compile as an MLflow run; returns the run's id."""
     from tcl.registry.registry import Registry
 
@@ -252,7 +215,8 @@ def record(report: CompileReport, version: "ModelVersion", settings: Settings) -
         metrics={**latencies, **errors},
         tasks=[asdict(row) for row in manifest.tasks],
         tags={
-            "cost_model": f"{version.name} version {version.version}",
+            "cost_model": "{name} version {version}".format_map(manifest.cost_model or {}),
+            "forced": "; ".join(manifest.forced),
             "data_hash": manifest.data_hash or "",
             "onnx_sha256": manifest.onnx_sha256,
         },
@@ -276,15 +240,18 @@ def _applicable(task: "TuningTask", outcome: "TaskOutcome", device: Device) -> "
 
 
 def _latencies(
-    folder: Path, network: Network, manifest: "Manifest", arguments: CompileArguments
+    folder: Path,
+    network: Network,
+    device: Device,
+    manifest: "Manifest",
+    arguments: CompileArguments,
+    settings: Settings,
 ) -> dict[str, dict[str, Any]]:
     """Time the package, onnxruntime and, where asked, the program without any tuning."""
     from tcl.compiler.build import build_executable
-    from tcl.compiler.latency import benchmark
     from tcl.compiler.lowering import target_of
     from tcl.compiler.package import write_package
 
-    note("timing")
     packages = {TUNED: folder}
     with tempfile.TemporaryDirectory(prefix="tcl-untuned-") as scratch:
         if arguments.compare_untuned:
@@ -292,8 +259,7 @@ def _latencies(
             executable = build_executable(network.mod, target_of(manifest.device["target"]))
             write_package(packages[UNTUNED], executable, replace(manifest, tasks=()))
         rounds = _ROUNDS if manifest.trials else 1  # who wants no trials wants it soon
-        timed = benchmark(packages, network.model, rounds)
-    return {name: latency.to_json() for name, latency in timed.items()}
+        return time_on(packages, network.model, device, rounds, settings)
 
 
 def _export_records(network: Network, device: Device, settings: Settings, folder: Path) -> Path | None:

@@ -204,7 +204,8 @@ def _explanation(tags: Mapping[str, str], champion: ModelVersion | None) -> str:
                 promote,
                 "",
                 "A cost model ranks schedules of one tensor program by predicted speed. Top-k is the weighted best"
-                " latency of the held-out programs over the best latency among the k candidates ranked first; 1 is perfect.",
+                " latency of the held-out programs over the best latency among the k candidates ranked first; 1 is"
+                " perfect.",
             ]
         )
         + "\n"
