@@ -17,3 +17,7 @@ class WorkFailed(TclError):
     """The input was right but the work did not succeed."""
 
     exit_code = 1
+
+
+class DeviceLost(WorkFailed):
+    """A device cannot be reached; what was measured is kept, and the work goes on when it is back."""

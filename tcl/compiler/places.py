@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from pathlib import Path
 from typing import Any
 
 from tcl.compiler.priority import raise_priority
+from tcl.compiler.rpc import BIG_CORES, await_board, open_session
 
 _KEPT_INPUT_BYTES = 256 << 20
 _REFERENCE_HOOK = "tcl.measuring.reference"
-_RPC_SECONDS = 3.0
-_RPC_GRACE_SECONDS = 5
 _RPC_FLUSH_BYTES = 4 << 20
 _RPC_REFERENCE_REPEATS = 5
-_TVM_BIG_CORES = 1
-
-
-class DeviceLost(Exception):
-    """The board cannot be reached."""
 
 
 class Inputs:
@@ -129,8 +122,10 @@ class RemotePlace:
         DeviceLost
             When the tracker does not answer or has no free server with the device's key.
         """
-        self._session = self._connect()
-        self._session.get_function("runtime.config_threadpool")(_TVM_BIG_CORES, self._settings["cores"])
+        self._disconnect()
+        rpc = self._settings["rpc"]
+        self._session = open_session(rpc, rpc["timeout"])
+        self._session.get_function("runtime.config_threadpool")(BIG_CORES, self._settings["cores"])
         self.device = self._session.cpu()
         self.inputs = Inputs(self.device)
         self._reference = self._upload(self._settings["reference"])
@@ -157,35 +152,20 @@ class RemotePlace:
         self._session.upload(path, name)
         return self._session.load_module(name)
 
+    def ping(self) -> None:
+        """Give the board up and wait until it is free again.
+
+        Raises
+        ------
+        DeviceLost
+            When it is away.
+        """
+        self._disconnect()
+        await_board(self._settings["rpc"])
+
     def _disconnect(self) -> None:
         """Drop all that lives on the board: the session ends with the last of it, and the board is free."""
         self._session = None
         self._reference = None
         self.device = None
         self.inputs = None
-
-    def _connect(self) -> Any:
-        from tvm import rpc
-
-        self._disconnect()
-        where = self._settings["rpc"]
-        address = f"{where['host']}:{where['port']}"
-        try:
-            socket.create_connection((where["host"], where["port"]), _RPC_SECONDS).close()
-            tracker = rpc.connect_tracker(where["host"], where["port"])
-            if not self._wait_for_free_server(tracker):
-                raise DeviceLost(f"the tracker at {address} has no free server with the key {where['key']!r}")
-            # The board ends a session that outlives the engine's patience.
-            seconds = int(where["timeout"]) + _RPC_GRACE_SECONDS
-            return tracker.request(where["key"], session_timeout=seconds, max_retry=1)
-        except (OSError, RuntimeError) as error:
-            raise DeviceLost(f"no RPC session through the tracker at {address} ({error})") from None
-
-    def _wait_for_free_server(self, tracker: Any) -> bool:
-        """Wait a little for a server that is free; asking the tracker for one would wait for ever."""
-        end = time.monotonic() + _RPC_SECONDS
-        while True:
-            queue = tracker.summary()["queue_info"].get(self._settings["rpc"]["key"], {"free": 0})
-            if queue["free"] > 0 or time.monotonic() > end:
-                return queue["free"] > 0
-            time.sleep(0.05)

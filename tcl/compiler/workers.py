@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tcl.compiler.bootstrap import import_tvm
-from tcl.compiler.places import DeviceLost, LocalPlace, RemotePlace
+from tcl.compiler.places import LocalPlace, RemotePlace
 from tcl.compiler.reference import reference_module
+from tcl.errors import DeviceLost
 
 _BUILD_NICENESS = 10
 _KEPT_WORKLOADS = 64
@@ -119,7 +120,8 @@ class RunWorker:
     """Loads artifacts and times them.
 
     One message: ``{"artifact", "args", "repeats", "budget", "hopeless", "limit"}``. The answer holds ``run_seconds``
-    and ``reference_seconds``, a list of times each. Each timed run is a single call right after one of the
+    and ``reference_seconds``, a list of times each; ``lost`` instead says why a remote device cannot be reached. The
+    other, ``{"ping"}``, asks just that. Each timed run is a single call right after one of the
     reference kernel. So a candidate meets what it meets in a network: awake threads, and caches whose first
     levels another kernel has just filled.
     """
@@ -129,6 +131,10 @@ class RunWorker:
 
     def __call__(self, message: Message) -> Message:
         try:
+            if "ping" in message:
+                assert isinstance(self._place, RemotePlace)
+                self._place.ping()
+                return {}
             module = self._place.load(message["artifact"])
             arguments = self._place.inputs.make(message["args"])
             seconds = self._time_once(module, arguments)

@@ -5,11 +5,13 @@ A compile must not change the dataset under its cost model's feet, so what it me
 """
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from tcl.console import note
 from tcl.features.batch import FEATURE_VERSION
+from tcl.files import locked
 from tcl.settings import Settings
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from tcl.records.journal import Journal
     from tcl.records.record import MeasureRecord
     from tcl.records.store import RecordStore
+
+_LOCK_SECONDS = 6 * 3600.0  # another measurement may take long
 
 
 def dataset(settings: Settings) -> "RecordStore":
@@ -44,6 +48,11 @@ def open_journal(settings: Settings, purpose: str, device: str, store: "RecordSt
     if left.dropped:
         note(f"dropped {left.dropped} broken record{'s' if left.dropped > 1 else ''} of an interrupted run")
     return journal
+
+
+def alone_on(device: str, settings: Settings) -> AbstractContextManager[None]:
+    """The lock of one device: who measures on it chooses under it too, and so knows what the one before measured."""
+    return locked(settings.state_dir / f"device-{device}.lock", _LOCK_SECONDS, f"device {device}")
 
 
 def to_record(device: str, result: "MeasureResult") -> "MeasureRecord":

@@ -14,7 +14,7 @@ from tcl.console import note, progress
 from tcl.devices.device import Device
 from tcl.devices.store import DeviceStore
 from tcl.errors import WorkFailed
-from tcl.jobs.dataset import dataset, open_journal, take_over_tuning, to_record
+from tcl.jobs.dataset import alone_on, dataset, open_journal, take_over_tuning, to_record
 from tcl.jobs.tables import Table, duration
 from tcl.settings import Settings
 
@@ -138,8 +138,9 @@ def run(arguments: MeasureArguments, settings: Settings) -> MeasureReport:
     """Do all steps in this process."""
     device = open_device(arguments, settings)
     tasks = extract(arguments, device)
-    plan = choose(tasks, device, arguments, settings)
-    seconds = measure(plan, tasks, device, arguments, settings)
+    with alone_on(device.name, settings):
+        plan = choose(tasks, device, arguments, settings)
+        seconds = measure(plan, tasks, device, arguments, settings)
     return MeasureReport(device.name, list(plan.programs.values()), seconds, version(arguments, settings))
 
 
@@ -254,6 +255,7 @@ def measure_options(settings: Settings) -> "MeasureOptions":
         budget_seconds=chosen.candidate_seconds,
         build_timeout=chosen.build_timeout,
         run_timeout=chosen.run_timeout,
+        device_wait=chosen.device_wait,
     )
 
 

@@ -86,6 +86,8 @@ class MeasureOptions:
     overlap
         Whether builds go on while a candidate is timed. Without it the build workers are stopped meanwhile.
         Devices reached through RPC always overlap.
+    device_wait
+        Seconds that a board which went away is waited for, each time.
     """
 
     builders: int | None = None
@@ -99,6 +101,7 @@ class MeasureOptions:
     storm_floor: float = 1.6
     storm_retries: int = 2
     overlap: bool = False
+    device_wait: float = 600.0
 
 
 def summarise_failures(results: Iterable[MeasureResult]) -> str:

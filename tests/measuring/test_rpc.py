@@ -1,91 +1,94 @@
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
+"""Boards behind a real tracker: measured side by side, waited for when one is away."""
+
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from boards import Boards, boards, free_port
 
 from tcl.devices.device import Device, Rpc
-from tcl.errors import WorkFailed
+from tcl.devices.patience import told_to
+from tcl.errors import DeviceLost
 from tcl.measuring.engine import MeasuringEngine
-from tcl.measuring.types import MeasureOptions, MeasureRequest
+from tcl.measuring.types import MeasureOptions, MeasureRequest, MeasureResult
 
 Sample = Callable[[int], list[MeasureRequest]]
 
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+pytestmark = pytest.mark.slow
 
 
-def wait_for(port: int, seconds: float = 120.0) -> None:
-    """Wait until something listens on the port."""
-    end = time.monotonic() + seconds
-    while True:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        assert time.monotonic() < end, f"nothing listens on port {port}"
-        time.sleep(0.1)
+@pytest.fixture(scope="module")
+def two() -> Iterator[Boards]:
+    """Two boards, `left` and `right`, in processes of their own on different cores."""
+    with boards("left", "right") as running:
+        yield running
 
 
-def start(module: str, *arguments: str) -> subprocess.Popen:
-    # TVM starts in a fraction of the time without torch.
-    code = (
-        f"import sys, runpy; sys.modules['torch'] = None; runpy.run_module({module!r}, run_name='__main__')"
-    )
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def behind(running: Boards, device: Device, key: str) -> Device:
+    return replace(device, name=key, rpc=Rpc("127.0.0.1", running.port, key))
 
 
-@pytest.fixture
-def board(device: Device) -> Iterator[Device]:
-    """The device behind a tracker and a server on the loopback interface."""
-    port, server_port = free_port(), free_port()
-    loopback = "--host=127.0.0.1"
-    tracker = start("tvm.exec.rpc_tracker", loopback, f"--port={port}", f"--port-end={port + 1}")
-    address = f"--tracker=127.0.0.1:{port}"
-    ports = (f"--port={server_port}", f"--port-end={server_port + 1}")
-    server = start("tvm.exec.rpc_server", loopback, address, "--key=board", *ports)
-    try:
-        wait_for(port)
-        yield replace(device, name="board", rpc=Rpc("127.0.0.1", port, "board"))
-    finally:
-        for process in (server, tracker):
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-@pytest.mark.slow
-def test_a_board_measures_and_survives_a_candidate_that_hangs(
-    board: Device, matmul: Sample, plants: dict[str, MeasureRequest], options: MeasureOptions
+def test_boards_measure_side_by_side_when_one_is_killed_in_the_middle_and_started_again(
+    two: Boards, device: Device, matmul: Sample, options: MeasureOptions
 ) -> None:
-    good = matmul(3)
-    with MeasuringEngine(board, options) as engine:
-        results = list(engine.measure(good))
+    requests, told = matmul(4), []
+
+    def restart(reason: str | None) -> None:
+        told.append(reason)
+        if len(told) == 1:
+            two.start("right", core=1)
+
+    def measure(key: str, dies: bool) -> list[MeasureResult]:
+        results = []
+        with MeasuringEngine(behind(two, device, key), options) as engine, told_to(restart):
+            for result in engine.measure(requests):
+                results.append(result)
+                if dies and len(results) == 1:
+                    two.kill("right")
+        return results
+
+    with ThreadPoolExecutor(2) as threads:
+        measured = list(threads.map(measure, ("left", "right"), (False, True)))
+    for results in measured:
+        assert sorted(result.request.trace for result in results) == sorted(r.trace for r in requests)
+        assert all(result.error is None and result.run_seconds for result in results)
+        assert all(
+            result.reference_seconds is not None and result.reference_seconds > 0 for result in results
+        )
+    assert told[0] is not None and told[0].startswith("waiting for device right: the tracker at 127.0.0.1:")
+    assert told[-1] is None
+
+
+def test_candidates_that_hang_or_kill_the_board_cost_themselves_only(
+    two: Boards,
+    device: Device,
+    matmul: Sample,
+    plants: dict[str, MeasureRequest],
+    options: MeasureOptions,
+) -> None:
+    restarts = 0
+
+    def restart(reason: str | None) -> None:
+        nonlocal restarts
+        if reason is not None and not two.is_alive("left"):
+            restarts += 1
+            two.start("left")
+
+    with MeasuringEngine(behind(two, device, "left"), options) as engine, told_to(restart):
         (hung,) = engine.measure([plants["hang"]])
-        results += engine.measure(good[:1])
-    assert len(results) == 4
-    for result in results:
-        assert result.error is None and result.run_seconds
-        assert result.reference_seconds is not None and result.reference_seconds > 0
+        (crashed,) = engine.measure([plants["crash"]])
+        (good,) = engine.measure(matmul(1))
     assert hung.error == "timeout: the run took too long"
+    assert crashed.error is not None and crashed.error.startswith("crash: ")
+    assert good.error is None
+    assert restarts == 2
 
 
-@pytest.mark.slow
-def test_a_board_that_is_not_there_is_waited_for_and_then_named(
-    device: Device, matmul: Sample, options: MeasureOptions, monkeypatch: pytest.MonkeyPatch
+def test_a_board_that_stays_away_is_named_when_the_wait_is_over(
+    device: Device, matmul: Sample, options: MeasureOptions
 ) -> None:
-    monkeypatch.setattr("tcl.measuring.engine._RECONNECT_SECONDS", 0.01)
     gone = replace(device, name="pi", rpc=Rpc("127.0.0.1", free_port(), "pi"))
-    with MeasuringEngine(gone, options) as engine, pytest.raises(WorkFailed, match="waiting for device pi"):
+    impatient = replace(options, device_wait=0.0)
+    with MeasuringEngine(gone, impatient) as engine, pytest.raises(DeviceLost, match="waiting for device pi"):
         next(engine.measure(matmul(1)))
