@@ -62,6 +62,8 @@ class DistillResult:
         Values by epoch of the chosen model's training: loss, quality, top_1, ...
     predicted, measured
         Scores and relative speeds (best of the task = 1, failed = 0) of the held-out candidates.
+    held_out
+        Those candidates; None where nothing was held out.
     excluded
         Workloads without a single success, which could neither be learned nor evaluated.
     """
@@ -77,6 +79,7 @@ class DistillResult:
     predicted: np.ndarray
     measured: np.ndarray
     excluded: list[str] = field(default_factory=list)
+    held_out: LabelledDataset | None = None
 
 
 def distill(
@@ -171,6 +174,7 @@ def distill_dataset(
         predicted=scores,
         measured=relevance(test),
         excluded=excluded,
+        held_out=test,
     )
 
 

@@ -15,6 +15,7 @@ from tcl.devices.device import Device
 from tcl.devices.store import DeviceStore
 from tcl.files import locked
 from tcl.jobs.dataset import dataset, open_journal, take_over_tuning
+from tcl.jobs.evaluation import compare
 from tcl.jobs.tables import Table
 from tcl.settings import Settings
 
@@ -203,6 +204,10 @@ def register(data: Data, result: "DistillResult", settings: Settings) -> Distill
     from tcl.registry.versions import KNOWLEDGE_BASE
 
     registry = Registry(settings)
+    kinds = {
+        key: workload.summary.op for key, workload in dataset(settings).workloads(data.device.name).items()
+    }
+    compared, against = compare(registry, data.device.name, result, kinds)
     tags = _tags(data, result, registry, settings)
     about = {"device": data.device.name, "data_hash": data.data_hash}
     params = {**asdict(settings.learning), "chosen": result.chosen}
@@ -218,7 +223,10 @@ def register(data: Data, result: "DistillResult", settings: Settings) -> Distill
             tags["knowledge_base_version"] = str(base.version)
         save_model(result.model, folder / "model", about)
         scatter = (result.predicted.tolist(), result.measured.tolist()) if len(result.predicted) else None
-        version = registry.register(data.device.name, folder / "model", tags=tags, scatter=scatter, **common)
+        common["metrics"] = {**result.metrics, **compared}
+        version = registry.register(
+            data.device.name, folder / "model", tags=tags | against, scatter=scatter, **common
+        )
     reasons = [result.reason, result.knowledge_base_reason]
     if result.excluded:
         reasons.append(f"left out, since nothing succeeded: {', '.join(result.excluded)}")
