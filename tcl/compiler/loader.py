@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class Package:
         self.manifest = manifest
         self.threads = threads
         self._lock = threading.Lock()
+        self._machine = machine
         self._main = machine["main"]
         self._buffers = [tvm.runtime.empty(spec.shape, spec.dtype) for spec in manifest.inputs]
 
@@ -70,6 +71,10 @@ class Package:
             result = self._main(*self._buffers)
             results = [result] if len(self.outputs) == 1 else list(result)
             return {spec.name: value.numpy() for spec, value in zip(self.outputs, results, strict=True)}
+
+    def observe(self, observer: Callable[..., int]) -> None:
+        """Have the virtual machine call ``observer(function, name, before, result, *arguments)`` around each call."""
+        self._machine.set_instrument(observer)
 
     def __repr__(self) -> str:
         device = self.manifest.device["name"]

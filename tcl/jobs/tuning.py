@@ -1,6 +1,7 @@
 """Tuning within a compile: what is known of the programs, the search, and what becomes of its result."""
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from tcl.console import progress
 from tcl.devices.device import Device
 from tcl.errors import WorkFailed
 from tcl.jobs.dataset import known_records, open_journal, to_record, tuning_store
+from tcl.jobs.ledger import note_tuned, thoroughness
 from tcl.jobs.measure import measure_options
 from tcl.settings import Settings
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from tcl.records.record import MeasureRecord
     from tcl.search.task import Model, Observation
     from tcl.search.tuning import SearchTask, TaskOutcome
+
+KNOWN = "measured before"
+"""Note of a program whose schedule an earlier measurement chose."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,12 @@ class Known:
     reference_seconds
         The reference kernel's usual time beside these records; None without any.
     spent
-        Trials that earlier tuning has made.
+        Trials that earlier tuning has made, by workload key.
     """
 
     observations: "dict[str, list[Observation]]"
     reference_seconds: float | None
-    spent: int
+    spent: dict[str, int]
 
 
 def recall(tasks: "Sequence[TuningTask]", device: Device, settings: Settings) -> Known:
@@ -53,14 +58,16 @@ def recall(tasks: "Sequence[TuningTask]", device: Device, settings: Settings) ->
         observations.setdefault(record.workload, []).append(
             Observation(record.trace, _normalised(record, usual))
         )
-    spent = len({record.content_id() for record in records if record.origin == "search"})
-    return Known(observations, usual, spent)
+    searched = {record.content_id(): record.workload for record in records if record.origin == "search"}
+    return Known(observations, usual, dict(Counter(searched.values())))
 
 
 def search(
     tasks: "Sequence[TuningTask]", model: "Model", device: Device, known: Known, settings: Settings
 ) -> "list[TaskOutcome]":
     """Tune the programs with a cost model; the outcomes are in the order of `tasks`.
+
+    Programs that have been tuned before, no less thoroughly than now, keep their best schedule and cost nothing.
 
     Raises
     ------
@@ -78,12 +85,40 @@ def search(
         return SearchTask(task.workload, task.weight, lambda: design_space(task, target), task.worth_tuning)
 
     chosen = settings.tuning
+    tunable = [task.workload.key for task in tasks if task.worth_tuning]
+    trials_per_program = chosen.trials / max(len(tunable), 1)
+    before = thoroughness(settings, device.name)
+    tuned = {
+        key for key in tunable if known.observations.get(key) and before.get(key, -1.0) >= trials_per_program
+    }
+    found = {
+        task.workload.key: _best_known(search_task(task), known)
+        for task in tasks
+        if task.workload.key in tuned
+    }
+    left = [search_task(task) for task in tasks if task.workload.key not in tuned]
     options = TuneOptions(chosen.trials, chosen.population, chosen.seed)
-    arguments: dict[str, Any] = {"known": known.observations, "spent": known.spent}
-    tuned = [search_task(task) for task in tasks]
-    if chosen.trials <= known.spent:
-        return tune(tuned, model, device_descriptor(device), options, **arguments)
-    return _search_measured(tuned, model, device, known, settings, options, arguments)
+    spent = sum(known.spent.get(task.workload.key, 0) for task in left)
+    arguments: dict[str, Any] = {"known": known.observations, "spent": spent}
+    if chosen.trials <= spent or not any(task.worth_tuning for task in left):
+        outcomes = tune(left, model, device_descriptor(device), options, **arguments)
+    else:
+        outcomes = _search_measured(left, model, device, known, settings, options, arguments)
+    if chosen.trials:
+        note_tuned(settings, device.name, tunable, trials_per_program)
+    found |= {outcome.task.workload.key: outcome for outcome in outcomes}
+    return [found[task.workload.key] for task in tasks]
+
+
+def _best_known(task: "SearchTask", known: Known) -> "TaskOutcome":
+    """The fastest schedule measured earlier; none where all failed."""
+    from tcl.search.tuning import TaskOutcome
+
+    succeeded = [o for o in known.observations[task.workload.key] if o.seconds is not None]
+    if not succeeded:
+        return TaskOutcome(task)
+    best = min(succeeded, key=lambda o: o.seconds or 0.0)
+    return TaskOutcome(task, "known", best.trace, seconds=best.seconds)
 
 
 def _search_measured(
@@ -108,7 +143,7 @@ def _search_measured(
         MeasuringEngine(device, measure_options(settings)) as engine,
         progress(f"tuning on {device.name}", options.trials) as advance,
     ):
-        advance(known.spent)
+        advance(arguments["spent"])
 
         def keep(result: "MeasureResult") -> None:
             journal.append([workloads[result.request.workload]], [to_record(device.name, result)])
@@ -143,7 +178,9 @@ def settle(outcomes: "Iterable[TaskOutcome]", known: Known) -> "list[tuple[TaskO
     return settled
 
 
-def task_rows(settled: "Iterable[tuple[TaskOutcome, str]]") -> "tuple[TaskRow, ...]":
+def task_rows(
+    tasks: "Sequence[TuningTask]", settled: "Iterable[tuple[TaskOutcome, str]]"
+) -> "tuple[TaskRow, ...]":
     """The per-task table of a package."""
     from tcl.compiler.manifest import TaskRow
 
@@ -156,10 +193,14 @@ def task_rows(settled: "Iterable[tuple[TaskOutcome, str]]") -> "tuple[TaskRow, .
             predicted=outcome.score,
             measured_seconds=outcome.seconds,
             trials=outcome.trials,
-            note=reason
-            or {"known": "measured before", "predicted": "by the model's word"}.get(outcome.status, ""),
+            note=reason or {"known": KNOWN, "predicted": "by the model's word"}.get(outcome.status, ""),
+            functions=task.functions,
+            op=task.workload.summary.op,
+            dtype=task.workload.summary.dtype,
+            flops=task.workload.summary.flops,
+            bytes=task.workload.summary.read_bytes + task.workload.summary.write_bytes,
         )
-        for outcome, reason in settled
+        for task, (outcome, reason) in zip(tasks, settled, strict=True)
     )
 
 
