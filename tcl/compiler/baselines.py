@@ -78,11 +78,7 @@ class TensetMlp:
     def fit(self, stores: Stores, relevance: np.ndarray, task: np.ndarray) -> None:
         """Train for the trainer's 50 epochs."""
         import torch
-        from tvm.s_tir.meta_schedule.cost_model.mlp_model import (
-            SegmentSumMLP,
-            TrainerConfig,
-            lambda_rank_loss,
-        )
+        from tvm.s_tir.meta_schedule.cost_model.mlp_model import SegmentSumMLP, TrainerConfig
 
         config = TrainerConfig()
         with torch.random.fork_rng():
@@ -91,11 +87,25 @@ class TensetMlp:
         usable = np.array([row for row, array in enumerate(stores) if len(array)])
         self.scale = np.concatenate([stores[row] for row in usable]).max(0)
         self.scale[self.scale == 0] = 1
+        self._train(stores, relevance, task, config.num_epoch_full)
+
+    def learn_on(self, stores: Stores, relevance: np.ndarray) -> None:
+        """Train on candidates of one task for the trainer's 5 incremental epochs."""
+        from tvm.s_tir.meta_schedule.cost_model.mlp_model import TrainerConfig
+
+        self._train(stores, relevance, np.zeros(len(stores), np.int32), TrainerConfig().num_epoch_incremental)
+
+    def _train(self, stores: Stores, relevance: np.ndarray, task: np.ndarray, epochs: int) -> None:
+        import torch
+        from tvm.s_tir.meta_schedule.cost_model.mlp_model import TrainerConfig, lambda_rank_loss
+
+        config = TrainerConfig()
+        usable = np.array([row for row, array in enumerate(stores) if len(array)], dtype=np.int64)
         optimizer = torch.optim.Adam(
             self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
         rng = np.random.default_rng(self.seed)
-        for _ in range(config.num_epoch_full):
+        for _ in range(epochs):
             for number in rng.permutation(np.unique(task[usable])):
                 rows = rng.permutation(usable[task[usable] == number])[: config.batch_size]
                 if len(rows) < 2:
