@@ -72,6 +72,9 @@ class DataStore:
             except DvcException as error:
                 reason = " ".join(str(error).split())
                 raise WorkFailed(f"DVC failed in {self._repo.root_dir}: {reason}") from error
+            except Exception as error:  # each kind of remote has errors of its own
+                reason = " ".join(str(error).split()) or type(error).__name__
+                raise WorkFailed(f"the DVC remote {self._remote!r} failed: {reason}") from error
 
 
 @contextlib.contextmanager
