@@ -13,7 +13,7 @@ import numpy as np
 
 from tcl.compiler.manifest import Manifest
 from tcl.compiler.tensors import TensorSpec, check_feed
-from tcl.devices.host import VECTOR_BITS, detect_host, usable_cores
+from tcl.devices.host import VECTOR_BITS, detect_host, machine_of, usable_cores
 from tcl.errors import BadInput
 from tcl.files import sha256_file
 
@@ -99,7 +99,7 @@ def load(folder: Path | str) -> Package:
     """
     folder = Path(folder)
     manifest = Manifest.read(folder)
-    _check_files(folder, manifest)
+    check_files(folder, manifest)
     _check_cpu(folder, manifest)
     threads = min(manifest.cores, usable_cores())
     # Or TVM would bind the caller's thread, and with it every process it starts, to one core.
@@ -122,7 +122,14 @@ def load(folder: Path | str) -> Package:
     return Package(folder, manifest, relax.VirtualMachine(library, tvm.cpu()), threads)
 
 
-def _check_files(folder: Path, manifest: Manifest) -> None:
+def check_files(folder: Path, manifest: Manifest) -> None:
+    """Check that a package is whole.
+
+    Raises
+    ------
+    BadInput
+        When a file is missing, is another than was packaged, or lies outside the folder.
+    """
     for name, expected in manifest.files.items():
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
@@ -139,6 +146,11 @@ def _check_files(folder: Path, manifest: Manifest) -> None:
 
 
 def _check_cpu(folder: Path, manifest: Manifest) -> None:
+    machine = machine_of(manifest.device["target"])
+    if machine != machine_of({}):
+        raise BadInput(
+            f"{folder}: compiled for {machine}, and this machine is {machine_of({})}; copy the package to the device"
+        )
     wanted = manifest.device.get("facts", {}).get("isa")
     facts = detect_host().facts
     if wanted in VECTOR_BITS and VECTOR_BITS[wanted] > facts.get("vector_bits", 0):

@@ -91,7 +91,7 @@ class Manifest:
     tasks
         One row for each distinct tensor program.
     verification
-        `Verification.to_json()`, or None before verification.
+        `Verification.to_json()`, or None where the device is not at hand.
     latency
         `Latency.to_json()` by contender (``tuned``, ``untuned``, ``onnxruntime``), or None when not measured.
     library

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from tcl.compiler.bootstrap import import_tvm
+from tcl.compiler.linking import export_library
 from tcl.compiler.manifest import MANIFEST, Manifest
 from tcl.errors import BadInput
 from tcl.files import atomic_directory, atomic_json, sha256_file
 
+LIBRARY = "model.so"
 RECORDS = "records"
 
 
@@ -55,7 +57,7 @@ def write_package(
     check_target(target)
     import_tvm(manifest.device["target"])
     with atomic_directory(target) as folder:
-        library = _export(executable, folder, manifest.device["target"])
+        export_library(executable, folder / LIBRARY, manifest.device["target"])
         if records is not None:
             shutil.copytree(records, folder / RECORDS)
         files = {
@@ -63,7 +65,7 @@ def write_package(
             for path in sorted(folder.rglob("*"))
             if path.is_file()
         }
-        manifest = replace(manifest, library=library, files=files)
+        manifest = replace(manifest, library=LIBRARY, files=files)
         atomic_json(folder / MANIFEST, manifest.to_json())
         if complete is not None:
             manifest = complete(folder, manifest)
@@ -86,17 +88,3 @@ def check_target(target: Path) -> None:
             )
     elif target.exists():
         raise BadInput(f"{target}: this is a file; choose a folder with -o")
-
-
-def _export(executable: Any, folder: Path, target: dict[str, Any]) -> str:
-    """Write the program: a shared library for this kind of machine, an archive of objects for another."""
-    import platform
-
-    machine = str(target.get("mtriple", platform.machine())).split("-")[0]
-    if machine in (platform.machine(), {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine())):
-        executable.export_library(str(folder / "model.so"))
-        return "model.so"
-    from tvm.support import tar
-
-    executable.export_library(str(folder / "model.tar"), fcompile=tar.tar)
-    return "model.tar"

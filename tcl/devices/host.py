@@ -12,8 +12,10 @@ from collections import Counter
 from collections.abc import Container, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tcl.devices.device import Device
+from tcl.errors import BadInput
 
 VECTOR_BITS = {"avx512": 512, "avx2": 256, "sse42": 128, "neon": 128}
 """Width of the widest vector register of each instruction set level."""
@@ -76,6 +78,33 @@ def detect_host(name: str | None = None) -> Device:
     if isa in VECTOR_BITS:
         facts["vector_bits"] = VECTOR_BITS[isa]
     return Device(name or f"{mcpu}-{cores}c", {"kind": "llvm", "mcpu": mcpu, "num-cores": cores}, facts=facts)
+
+
+def machine_of(target: Mapping[str, Any]) -> str:
+    """Return the kind of processor that a target's host code is for, e.g. x86_64, aarch64 or riscv64."""
+    machine = str(target.get("mtriple") or platform.machine()).split("-")[0].lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+
+
+def is_reachable(device: Device) -> bool:
+    """Whether programs for a device can run from here: on this machine, or over RPC."""
+    return device.rpc is not None or machine_of(device.target) == machine_of({})
+
+
+def check_reachable(device: Device) -> None:
+    """Refuse to measure on a device that is another kind of machine and has no RPC tracker.
+
+    Raises
+    ------
+    BadInput
+        Then.
+    """
+    if not is_reachable(device):
+        raise BadInput(
+            f"{device.name} is a {machine_of(device.target)} machine and this is {machine_of({})}, so nothing can be"
+            " measured on it from here; record how it is reached (tcl device add ... --rpc HOST:PORT --key KEY), or"
+            " compile with --trials 0"
+        )
 
 
 def builtin_variants(host: Device) -> list[Device]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tcl.console import note
 from tcl.devices.device import Device
+from tcl.devices.host import check_reachable, is_reachable
 from tcl.devices.store import DeviceStore
 from tcl.errors import WorkFailed
 from tcl.jobs.checks import time_on, verify_on
@@ -110,21 +111,32 @@ def run(arguments: CompileArguments, settings: Settings) -> CompileReport:
 
 def read(arguments: CompileArguments, settings: Settings) -> tuple[Device, Network]:
     """Check what can be checked early, then read and lower the model."""
+    from tcl.compiler.linking import check_linker
     from tcl.compiler.package import check_target
 
     device = DeviceStore(settings.devices_dir).get(arguments.device)
+    if settings.tuning.trials:
+        check_reachable(device)
+    check_linker(device.target)
     check_target(Path(arguments.output))
     return device, read_network(arguments.model, arguments.shapes, device)
 
 
 def resolve(arguments: CompileArguments, settings: Settings) -> Chosen:
-    """Find the cost model and fetch its files; a champion has to pass the gate."""
+    """Find the cost model and fetch its files; a champion has to pass the gate.
+
+    A device that nothing was learnt for goes by the knowledge base, which knows devices by their descriptors.
+    """
     from tcl.registry.gate import champion
     from tcl.registry.registry import Registry
-    from tcl.registry.versions import CHAMPION
+    from tcl.registry.versions import CHAMPION, KNOWLEDGE_BASE
 
     registry = Registry(settings)
-    if arguments.version is None and arguments.alias == CHAMPION:
+    is_default = arguments.version is None and arguments.alias == CHAMPION
+    if is_default and not registry.versions(arguments.device) and registry.versions(KNOWLEDGE_BASE):
+        note(f"{arguments.device} has no cost model of its own yet: going by the knowledge base")
+        chosen = Chosen(registry.resolve(KNOWLEDGE_BASE))
+    elif is_default:
         chosen = Chosen(*champion(registry, arguments.device, force=arguments.force))
     else:
         chosen = Chosen(registry.resolve(arguments.device, alias=arguments.alias, version=arguments.version))
@@ -189,6 +201,8 @@ def package(
     )
 
     def complete(folder: Path, written: "Manifest") -> "Manifest":
+        if not is_reachable(device):
+            return written
         written = replace(written, verification=verify_on(folder, model, device, settings))
         return replace(written, latency=_latencies(folder, network, device, written, arguments, settings))
 
@@ -206,7 +220,8 @@ def record(report: CompileReport, settings: Settings) -> str:
     latencies = {
         f"{name}_seconds": value["median_seconds"] for name, value in (manifest.latency or {}).items()
     }
-    errors = {f"verification_{key}": (manifest.verification or {})[key] for key in ("max_abs", "max_rel")}
+    verification = manifest.verification or {}
+    errors = {f"verification_{key}": verification[key] for key in ("max_abs", "max_rel") if verification}
     return Registry(settings).log_compile(
         manifest.device["name"],
         Path(manifest.model).name,

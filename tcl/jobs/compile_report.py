@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tcl.devices.host import machine_of
 from tcl.jobs.tables import Table, duration
 from tcl.jobs.tuning import KNOWN
 
@@ -85,6 +86,11 @@ class CompileReport:
             lines.append(
                 f"{self.known_programs} of {len(self.manifest.tasks)} programs were measured before and cost no trial;"
                 f" {self.measured_trials} trials were measured"
+            )
+        if self.manifest.verification is None:
+            lines.append(
+                f"neither verified nor timed: it is for {machine_of(self.manifest.device['target'])} and no such"
+                f" machine is at hand; check it on {self.manifest.device['name']}"
             )
         latency = self.manifest.latency or {}
         if TUNED in latency and "onnxruntime" in latency:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tcl.console import note, progress
 from tcl.devices.device import Device
+from tcl.devices.host import check_reachable
 from tcl.devices.store import DeviceStore
 from tcl.errors import WorkFailed
 from tcl.jobs.dataset import alone_on, dataset, open_journal, take_over_tuning, to_record
@@ -149,6 +150,7 @@ def open_device(arguments: MeasureArguments, settings: Settings) -> Device:
     from tcl.versioning.dataset import DatasetVersions
 
     device = DeviceStore(settings.devices_dir).get(arguments.device)
+    check_reachable(device)
     DatasetVersions(settings).pull()
     open_journal(settings, "measure", device.name, dataset(settings))
     take_over_tuning(settings, device.name)

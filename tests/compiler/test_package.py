@@ -82,18 +82,6 @@ def test_check_target_refuses_when_folder_holds_something_else(tmp_path):
         check_target(tmp_path / "thesis.txt")
 
 
-def test_write_package_makes_an_archive_of_objects_when_the_target_is_another_machine(
-    linear_package, tmp_path
-):
-    tvm = import_tvm()
-    target = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "num-cores": 4}
-    module = import_relax(read_onnx(save(linear_model(), tmp_path)))
-    program = tvm.relax.build(module, tvm.target.Target(target))
-    manifest = Manifest.read(linear_package[0])
-    manifest = replace(manifest, device={**manifest.device, "target": target})
-    assert write_package(tmp_path / "package", program, manifest).library == "model.tar"
-
-
 names = st.text(min_size=1, max_size=20)
 specs = st.builds(
     TensorSpec,

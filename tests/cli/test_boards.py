@@ -1,0 +1,28 @@
+"""Compiling for a board that is not at hand."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+from command_line import Project, save_matmul
+
+BOARD = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72", "num-cores": 4}
+AARCH64 = 183
+
+
+def test_compile_makes_an_unverified_package_when_the_board_is_not_at_hand(learnt: Project):
+    model = save_matmul(learnt.root / "board.onnx", 24)
+    learnt.ok("device", "add", "board", "--target", json.dumps(BOARD))
+    refused = learnt.fail("compile", model, "--device", "board", "--trials", "4", "-o", "board", code=2)
+    assert "--trials 0" in refused
+    assert "nothing can be measured" in learnt.fail("measure", model, "--device", "board", code=2)
+    compiled = learnt.run("compile", model, "--device", "board", "--trials", "0", "-o", "board")
+    assert compiled.code == 0, compiled.err
+    assert "neither verified nor timed" in compiled.out
+    assert "knowledge base" in compiled.err  # nothing was learnt for the board
+    manifest = json.loads((learnt.root / "board" / "tcl.json").read_text())
+    assert (manifest["verification"], manifest["latency"]) == (None, None)
+    library = (learnt.root / "board" / manifest["library"]).read_bytes()
+    assert struct.unpack_from("<H", library, 18) == (AARCH64,)
+    assert "aarch64" in learnt.fail("run", "board", code=2)
