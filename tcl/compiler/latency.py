@@ -73,7 +73,11 @@ class Latency:
 
 
 def benchmark(
-    packages: Mapping[str, Path], model: OnnxModel | None = None, rounds: int = 3, rpc: Rpc | None = None
+    packages: Mapping[str, Path],
+    model: OnnxModel | None = None,
+    rounds: int = 3,
+    rpc: Rpc | None = None,
+    others: Mapping[str, tuple[str, str, str]] | None = None,
 ) -> dict[str, Latency]:
     """Time packages of one model, and onnxruntime on it, in turn.
 
@@ -92,11 +96,14 @@ def benchmark(
     rpc
         The board to run the packages on, timed by its own clock; None: this machine. onnxruntime always runs here, so
         leave it out with a board.
+    others
+        Further engines by name: a module that is run with two arguments of its own and then those of this module's
+        `_main`, and prints the seconds of its runs as JSON.
 
     Returns
     -------
     dict
-        A `Latency` by name, in the order given, onnxruntime last.
+        A `Latency` by name, in the order given: packages, onnxruntime, others.
 
     Raises
     ------
@@ -117,16 +124,19 @@ def benchmark(
     with ExitStack() as stack:
         feed = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tcl-latency-")), "inputs.npz")
         save_inputs(feed, inputs, random_inputs(inputs, seed=0))
-        contenders = {name: ["package", str(folder)] for name, folder in packages.items()}
+        own = "tcl.compiler.latency"
+        contenders = {name: (own, "package", str(folder)) for name, folder in packages.items()}
         if model is not None:
-            contenders[ONNXRUNTIME] = [ONNXRUNTIME, str(stack.enter_context(saved_onnx(model.original)))]
+            saved = str(stack.enter_context(saved_onnx(model.original)))
+            contenders[ONNXRUNTIME] = (own, ONNXRUNTIME, saved)
+        contenders.update(others or {})
         seconds: dict[str, list[float]] = {name: [] for name in contenders}
         reference = next(iter(packages.values()))
         for index in range(rounds):
             order = list(contenders.items())
-            for name, arguments in order if index % 2 == 0 else reversed(order):
-                command = [*arguments, str(feed), str(reference), ",".join(map(str, cores[:threads])), board]
-                seconds[name].append(_run_worker(name, command))
+            for name, (module, *own_arguments) in order if index % 2 == 0 else reversed(order):
+                common = [str(feed), str(reference), ",".join(map(str, cores[:threads])), board]
+                seconds[name].append(_run_worker(name, module, [*own_arguments, *common]))
     return {name: Latency(tuple(values), threads) for name, values in seconds.items()}
 
 
@@ -136,8 +146,8 @@ def _affinity() -> set[int]:
     return set(range(os.cpu_count() or 1))
 
 
-def _run_worker(name: str, arguments: list[str]) -> float:
-    done = run_module("tcl.compiler.latency", arguments)
+def _run_worker(name: str, module: str, arguments: list[str]) -> float:
+    done = run_module(module, arguments)
     raise_if_lost(done.returncode, done.stderr)
     if done.returncode:
         lines = done.stderr.strip().splitlines()
@@ -147,7 +157,7 @@ def _run_worker(name: str, arguments: list[str]) -> float:
     return statistics.median(json.loads(done.stdout.splitlines()[-1]))
 
 
-def _time(run: Callable[[], Any]) -> list[float]:
+def time_runs(run: Callable[[], Any]) -> list[float]:
     """Seconds of each run, after a warm-up; at least one run of each."""
     runs: list[float] = []
     for limit in (_WARM_UP_SECONDS, _RUN_SECONDS):
@@ -185,7 +195,7 @@ def _time_here(kind: str, contender: str, feed: Any, cores: set[int]) -> list[fl
         from tcl.compiler.loader import load
 
         run = load(contender)
-    return _time(lambda: run(feed))
+    return time_runs(lambda: run(feed))
 
 
 def _time_there(contender: str, feed: Any, board: dict[str, Any]) -> list[float]:
