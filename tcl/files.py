@@ -10,7 +10,7 @@ import os
 import shutil
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,18 @@ def atomic_write(path: Path | str, content: bytes | str) -> Path:
 def atomic_json(path: Path | str, value: Any) -> Path:
     """Write `value` to `path` as indented JSON, atomically (see `atomic_write`)."""
     return atomic_write(path, json.dumps(value, indent=2) + "\n")
+
+
+def private_text(path: Path | str, new: Callable[[], str]) -> str:
+    """Return the text of a file that only its owner can read; where there is none, write what `new` returns."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path.with_name(path.name + ".lock"), 60, str(path)):
+        if not path.exists():
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                stream.write(new())
+        return path.read_text(encoding="utf-8")
 
 
 @contextlib.contextmanager

@@ -121,6 +121,8 @@ class PromotionSettings:
     """Time between two looks at the registry."""
     webhook_port: int = _number(9180, 0, 65535)
     """Loopback port where MLflow's server reports promotions; 0 takes a free one."""
+    kept_packages: int = _number(5, 1)
+    """Packages of earlier champions that are kept of each subscribed model, so that a rollback is immediate."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,10 @@ class VerifySettings:
     float32: float = _number(1e-4, 0)
     """Tolerance of float32 outputs."""
     float16: float = _number(2e-2, 0)
-    """Tolerance of float16 outputs. 8-bit integers may be one step off; other outputs must be equal."""
+    """Tolerance of float16 outputs, and of all floats of models that compute in float16. 8-bit integers may be one
+    step off; other outputs must be equal."""
+    quantised: float = _number(5e-2, 0)
+    """Tolerance of floats and 8-bit integers of models with quantised activations."""
 
 
 @dataclass(frozen=True)

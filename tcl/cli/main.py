@@ -18,6 +18,13 @@ COMMANDS = {
     "distill": ("tcl.cli.distill", "Train a device's cost model from its records and register it."),
     "models": ("tcl.cli.models", "Show the registered cost models; promote a version."),
     "compile": ("tcl.cli.compile", "Compile an ONNX model for a device into a verified package."),
+    "serve": (
+        "tcl.cli.serve",
+        "Serve the flows: new records are learnt as they come, runs start in Prefect.",
+    ),
+    "reconcile": ("tcl.cli.reconcile", "Learn the records that no cost model has learnt yet."),
+    "subscribe": ("tcl.cli.subscribe", "Choose the models that are compiled again at each promotion."),
+    "promotions": ("tcl.cli.promotions", "Compile subscribed models for new champions."),
     "run": ("tcl.cli.run", "Run or benchmark a package."),
     "bench": ("tcl.cli.bench", "Benchmarks of learning and tuning."),
 }

@@ -55,12 +55,35 @@ def show_all() -> Report:
 @click.option("--alias", default="champion", show_default=True, help="The alias to move.")
 def promote(name: str, version: int, alias: str) -> Report:
     """Give a VERSION of a registered model the alias that `tcl compile` uses."""
+    from tcl.registry.gate import examine
     from tcl.registry.registry import Registry
-    from tcl.registry.versions import model_owner
+    from tcl.registry.versions import CHAMPION, KNOWLEDGE_BASE, model_owner
 
-    promoted = Registry(load_settings()).promote(model_owner(name) or name, version, alias)
-    return Report({"model": asdict(promoted)}, [f"{promoted.name} version {promoted.version} is now {alias}"])
+    registry = Registry(load_settings())
+    promoted = registry.promote(model_owner(name) or name, version, alias)
+    lines = [f"{promoted.name} version {promoted.version} is now {alias}"]
+    refused: tuple[str, ...] = ()
+    if alias == CHAMPION and promoted.owner != KNOWLEDGE_BASE:
+        bound = registry.settings.promotion.metric_bound
+        refused = examine(promoted, registry.versions(promoted.owner), bound).reasons
+    if refused:
+        lines.append(f"compiling will refuse it without --force: {'; '.join(refused)}")
+    return Report({"model": asdict(promoted), "refused": list(refused)}, lines)
+
+
+@command("ui")
+@click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True)
+def ui(port: int) -> Report:
+    """Serve MLflow's pages on this machine only, until Ctrl-C.
+
+    With `mlflow.tracking_uri` set to the server's address, promotions in these pages are followed at once.
+    """
+    from tcl.registry.webhooks import serve_ui
+
+    serve_ui(load_settings(), port)
+    return Report({})  # the server has taken this process's place
 
 
 entry.add_command(show_all)
 entry.add_command(promote)
+entry.add_command(ui)

@@ -36,6 +36,33 @@ def load_onnx(path: Path) -> tuple[Any, str]:
         makes.
     """
     import onnx
+
+    model = _read_graph(path)
+    digest = _digest(path, _external_files(path, model.graph))
+    try:
+        onnx.load_external_data_for_model(model, str(path.parent))
+    except Exception as error:  # onnx raises ValidationError, ValueError and OSError alike
+        raise BadInput(f"{path}: the external data cannot be read: {first_line(error)}") from None
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    _check_values(path, model.graph, frozenset())
+    return model, digest
+
+
+def digest_onnx(path: Path) -> str:
+    """Return the SHA-256 that `load_onnx` returns, without reading the weights into memory.
+
+    Raises
+    ------
+    BadInput
+        When the file is missing, no ONNX model, or lacks external data.
+    """
+    return _digest(path, _external_files(path, _read_graph(path).graph))
+
+
+def _read_graph(path: Path) -> Any:
+    """An ONNX file without its external data, if it is one."""
+    import onnx
     from google.protobuf.message import DecodeError
 
     if not path.is_file():
@@ -50,15 +77,7 @@ def load_onnx(path: Path) -> tuple[Any, str]:
         raise BadInput(f"{path}: this is no ONNX model, or an empty one: it has no graph with outputs")
     if not model.opset_import:
         raise BadInput(f"{path}: the model names no operator set; export it again")
-    digest = _digest(path, _external_files(path, model.graph))
-    try:
-        onnx.load_external_data_for_model(model, str(path.parent))
-    except Exception as error:  # onnx raises ValidationError, ValueError and OSError alike
-        raise BadInput(f"{path}: the external data cannot be read: {first_line(error)}") from None
-    if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
-    _check_values(path, model.graph, frozenset())
-    return model, digest
+    return model
 
 
 @contextmanager

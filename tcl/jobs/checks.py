@@ -27,9 +27,9 @@ def verify_on(folder: Path, model: "OnnxModel", device: Device, settings: Settin
 
 
 def time_on(
-    packages: Mapping[str, Path], model: "OnnxModel", device: Device, rounds: int, settings: Settings
+    packages: Mapping[str, Path], model: "OnnxModel | None", device: Device, rounds: int, settings: Settings
 ) -> dict[str, dict[str, Any]]:
-    """Time packages and, on this machine, onnxruntime beside them; see `tcl.compiler.latency.benchmark`."""
+    """Time packages and, on this machine and with a model, onnxruntime beside them; see `tcl.compiler.latency`."""
     from tcl.compiler.latency import benchmark
 
     note("timing")

@@ -1,0 +1,126 @@
+"""The packages of a subscribed model, one for each champion, and what was decided about each.
+
+They lie in `.tcl/packages/DEVICE/MODEL-HASH/`; the subscription's output folder is a copy of the one in use.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tcl.console import note
+from tcl.errors import BadInput
+from tcl.files import atomic_directory, atomic_json
+from tcl.jobs.subscriptions import Subscription
+from tcl.settings import Settings
+
+NEW, ACCEPTED, SLOWER, FAILED = "new", "accepted", "slower", "failed"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What became of one package.
+
+    Attributes
+    ----------
+    state
+        `NEW`, `ACCEPTED`, `SLOWER` or `FAILED`.
+    reason
+        Why.
+    attempts
+        How often it failed.
+    """
+
+    state: str
+    reason: str = ""
+    attempts: int = 0
+
+
+class PackageHistory:
+    """Packages and decisions of one subscription; use it under the subscription's lock."""
+
+    def __init__(self, subscription: Subscription, settings: Settings) -> None:
+        self.folder = settings.packages_dir / subscription.device / subscription.key
+        self.output = settings.root / subscription.output
+        self._most = settings.promotion.kept_packages
+        self._file = self.folder / "decisions.json"
+
+    def package(self, name: str) -> Path:
+        """Folder of the package `name`, there or not."""
+        return self.folder / name
+
+    def decision(self, name: str) -> Decision | None:
+        """What was decided about a package; None when nothing was."""
+        found = self._decisions().get(name)
+        return Decision(**found) if found else None
+
+    def decide(self, name: str, decision: Decision) -> None:
+        """Keep a decision."""
+        atomic_json(self._file, {**self._decisions(), name: asdict(decision)})
+
+    def version_in_use(self) -> int | None:
+        """Version of the cost model that made the package in the output folder; None when there is none."""
+        from tcl.compiler.manifest import Manifest
+
+        try:
+            return (Manifest.read(self.output).cost_model or {}).get("version")
+        except BadInput:
+            return None
+
+    def in_use(self, name: str) -> bool:
+        """Whether the output folder holds this package."""
+        mine, its = (_manifest_text(folder) for folder in (self.package(name), self.output))
+        return mine is not None and mine == its
+
+    def intact(self, name: str) -> bool:
+        """Whether the package is here and whole."""
+        return intact(self.package(name))
+
+    def use(self, name: str) -> None:
+        """Put a package into the output folder, and let go of the oldest ones."""
+        from tcl.compiler.package import check_target
+
+        check_target(self.output)
+        source = self.package(name)
+        with atomic_directory(self.output) as folder:
+            shutil.copytree(source, folder, dirs_exist_ok=True)
+        source.touch()  # the oldest are those not used for longest
+        kept = sorted((path for path in self.folder.iterdir() if path.is_dir()), key=_used, reverse=True)
+        for old in kept[self._most :]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def _decisions(self) -> Mapping[str, Any]:
+        try:
+            return dict(json.loads(self._file.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            note(f"{self._file} cannot be read ({error}); its packages are made again")
+            return {}
+
+
+def intact(folder: Path) -> bool:
+    """Whether a folder holds a whole package."""
+    from tcl.compiler.loader import check_files
+    from tcl.compiler.manifest import Manifest
+
+    try:
+        check_files(folder, Manifest.read(folder))
+    except BadInput:
+        return False
+    return True
+
+
+def _manifest_text(folder: Path) -> bytes | None:
+    from tcl.compiler.manifest import MANIFEST
+
+    try:
+        return (folder / MANIFEST).read_bytes()
+    except OSError:
+        return None
+
+
+def _used(folder: Path) -> float:
+    return folder.stat().st_mtime
