@@ -2,7 +2,8 @@
 
 from prefect import flow
 
-from flows.tasks import show, step
+from flows.limits import KNOWLEDGE_BASE, only_one
+from flows.tasks import show, show_link, show_text, step
 from tcl.jobs import distill as job
 from tcl.jobs.distill import DistillArguments, DistillReport
 from tcl.settings import Settings, load_settings
@@ -17,12 +18,19 @@ register = step(job.register, retry=True)
 def distill(arguments: DistillArguments, settings: Settings | None = None) -> DistillReport:
     """Learn a device's records, unless a model of exactly these records is registered."""
     settings = settings or load_settings()
-    data = prepare_data(arguments, settings)
-    known = None if arguments.again else find_learnt(data.device.name, data.data_hash, settings)
-    if known is not None:
-        return job.already_learnt(known)
-    with job.one_at_a_time(settings):
+    with only_one(KNOWLEDGE_BASE), job.one_at_a_time(settings):
+        data = prepare_data(arguments, settings)
+        known = None if arguments.again else find_learnt(data.device.name, data.data_hash, settings)
+        if known is not None:
+            return job.already_learnt(known)
         result = learn(data, arguments, settings)
         report = register(data, result, settings)
     show(report.table(), f"distill-{arguments.device}")
+    card, page = job.card(report, settings)
+    show_text(card, f"model-card-{arguments.device}")
+    show_link(
+        page,
+        f"cost-model-{arguments.device}",
+        f"{report.model.name} version {report.model.version} in MLflow",
+    )
     return report

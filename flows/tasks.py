@@ -4,12 +4,17 @@ import logging
 import re
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
+from uuid import UUID
 
 from prefect import Task
-from prefect.artifacts import create_table_artifact
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State, TaskRun
+from prefect.runtime import flow_run
+from prefect.states import Running
 
+from tcl.console import note
 from tcl.errors import TclError, WorkFailed
 from tcl.jobs.tables import Table
 
@@ -42,8 +47,30 @@ def step(function: Callable[P, R], *, retry: bool = False) -> Task[P, R]:
 
 def show(table: Table, name: str) -> None:
     """Show a table in Prefect as the artifact `name`."""
-    key = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    create_table_artifact(key=key, table=table.to_dicts(), description=table.title)
+    create_table_artifact(key=_key(name), table=table.to_dicts(), description=table.title)
+
+
+def show_text(markdown: str, name: str) -> None:
+    """Show a Markdown text in Prefect as the artifact `name`."""
+    create_markdown_artifact(markdown, key=_key(name))
+
+
+def show_link(address: str, name: str, text: str) -> None:
+    """Show a link in Prefect as the artifact `name`."""
+    create_link_artifact(address, link_text=text, key=_key(name))
+
+
+def _key(name: str) -> str:
+    """An artifact's name as Prefect allows it."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def show_waiting(reason: str | None) -> None:
+    """Show in Prefect that the flow run waits for a device, or that it goes on; see `tcl.devices.patience`."""
+    state: State[Any] = Running() if reason is None else Running(name="Waiting for device", message=reason)
+    note(reason or "the device is back")
+    with get_client(sync_client=True) as client:
+        client.set_flow_run_state(UUID(flow_run.id), state, force=True)
 
 
 def _failed_work(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:

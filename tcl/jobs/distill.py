@@ -233,6 +233,16 @@ def register(data: Data, result: "DistillResult", settings: Settings) -> Distill
     return DistillReport(version, base, tuple(reasons))
 
 
+def card(report: DistillReport, settings: Settings) -> tuple[str, str]:
+    """The new version's model card, Markdown, with the addresses of its plots; and its page in MLflow."""
+    from tcl.registry.registry import Registry
+
+    registry = Registry(settings)
+    page = registry.page(report.model)
+    server = page.partition("#")[0]
+    return registry.card(report.model).replace("](get-artifact?", f"]({server}get-artifact?"), page
+
+
 def _tags(data: Data, result: "DistillResult", registry: Any, settings: Settings) -> dict[str, str]:
     """The lineage of a version."""
     import json

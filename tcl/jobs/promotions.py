@@ -131,6 +131,16 @@ def follow(subscription: Subscription, settings: Settings, compile: Compile = co
     return Outcome(subscription.device, subscription.model, subscription.output, number, action, reason)
 
 
+def pages(report: PromotionsReport, settings: Settings) -> dict[str, str]:
+    """Addresses of the champions' pages in MLflow, by name and version."""
+    from tcl.registry.registry import Registry
+
+    registry = Registry(settings)
+    found = {(o.device, o.version) for o in report.outcomes if o.version is not None}
+    versions = [registry.resolve(device, version=version) for device, version in sorted(found)]
+    return {f"{version.name} version {version.version}": registry.page(version) for version in versions}
+
+
 def _champion(subscription: Subscription, settings: Settings) -> "tuple[ModelVersion, str]":
     """The device's champion, and why the gate refuses it, if it does."""
     from tcl.registry.gate import champion
