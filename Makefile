@@ -3,6 +3,10 @@ VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SEED ?= 0
+MOMENTS ?= 50
+JOBS ?= measure distill compile version
+FUZZ_EXAMPLES ?= 1000
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 export PYTHONUNBUFFERED = 1
@@ -10,13 +14,15 @@ export DVC_NO_ANALYTICS = true
 export MLFLOW_DISABLE_TELEMETRY = true
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
-.PHONY: help install quickstart test check lock clean
+.PHONY: help install quickstart test check chaos fuzz lock clean
 
 help:
 	@echo "make quickstart   install, pull the shipped dataset, compile a first network on this machine"
 	@echo "make install      make $(VENV) from the pinned versions"
 	@echo "make test         install and run the tests"
 	@echo "make check        lint, formatting and types"
+	@echo "make chaos        kill commands at random moments and look at what is left (hours; JOBS, MOMENTS, SEED)"
+	@echo "make fuzz         thousands of damaged files (half an hour; FUZZ_EXAMPLES of each kind, SEED)"
 	@echo "make lock         write constraints.txt from $(VENV)"
 	@echo "make clean        remove what the targets above made, except the data and the registry"
 
@@ -43,6 +49,12 @@ check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+chaos: install
+	$(BIN)/python tests/chaos/chaos.py --seed $(SEED) --moments $(MOMENTS) --jobs $(JOBS)
+
+fuzz: install
+	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest tests/fuzz --hypothesis-seed=$(SEED) --timeout=3600
 
 lock:
 	{ echo "# Exact versions of one resolved environment (Python 3.11). Written by: make lock"; \

@@ -130,10 +130,19 @@ def stream_dataset(
         The first records of each task, in the order of measurement.
     shard_rows : int
         A shard takes whole tasks until it has about this many records.
+
+    Raises
+    ------
+    BadInput
+        When a file of the store is damaged, or the workload of a record is missing.
     """
     for device in devices:
         workloads = store.workloads(device.name)
         counts, reference = _survey(store, device.name, keys)
+        if lost := counts.keys() - workloads.keys():
+            raise BadInput(
+                f"{store.workloads_path} lacks the workload {min(lost)} of the records of {device.name}; restore it"
+            )
         shard: list[str] = []
         size = 0
         for key, count in counts.items():

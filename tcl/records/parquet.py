@@ -38,6 +38,7 @@ RECORD_SCHEMA = pa.schema(
         ("origin", _SHARED),
     ]
 )
+_OPTIONAL = ("reference_seconds", "error")
 WORKLOAD_SCHEMA = pa.schema([(name, pa.string()) for name in ("key", "source", "name", "program", "summary")])
 
 
@@ -130,7 +131,7 @@ def readable(path: Path) -> Iterator[None]:
     """Turns what Parquet says of a damaged file into BadInput naming the file."""
     try:
         yield
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError, AttributeError) as error:
         if isinstance(error, FileNotFoundError):
             raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -149,14 +150,30 @@ def read_tables(
     """
     wanted = None if keys is None else pa.array(sorted(keys), pa.string())
     with readable(path), pq.ParquetFile(path) as source:
+        _demand_schema(source.schema_arrow, RECORD_SCHEMA)
         for group in range(source.num_row_groups):
             if wanted is None:
-                yield source.read_row_group(group, columns=columns and list(columns))
+                yield _whole(source.read_row_group(group, columns=columns and list(columns)))
                 continue
             workload = source.read_row_group(group, columns=["workload"]).column(0).cast(pa.string())
             mask = pc.is_in(workload, wanted)
             if pc.any(mask).as_py():
-                yield source.read_row_group(group, columns=columns and list(columns)).filter(mask)
+                yield _whole(source.read_row_group(group, columns=columns and list(columns)).filter(mask))
+
+
+def _demand_schema(found: pa.Schema, expected: pa.Schema) -> None:
+    for field in expected:
+        index = found.get_field_index(field.name)
+        if index < 0 or found.field(index).type != field.type:
+            raise ValueError(f"the column {field.name} is missing or of another type")
+
+
+def _whole(table: pa.Table) -> pa.Table:
+    """Refuse a table with holes where every record has a value."""
+    for name in table.schema.names:
+        if name not in _OPTIONAL and table.column(name).null_count:
+            raise ValueError(f"the column {name} has holes")
+    return table
 
 
 def write_workloads(path: Path, workloads: Iterable[Workload]) -> None:
@@ -186,7 +203,8 @@ def read_workloads(path: Path) -> dict[str, Workload]:
     if not path.exists():
         return {}
     with readable(path):
-        rows = pq.read_table(path, schema=WORKLOAD_SCHEMA).to_pylist()
+        _demand_schema(pq.read_schema(path), WORKLOAD_SCHEMA)
+        rows = _whole(pq.read_table(path)).to_pylist()
         return {
             row["key"]: Workload(
                 row["key"],

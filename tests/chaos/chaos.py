@@ -67,7 +67,9 @@ def start(project: Path, arguments: tuple[str, ...], temporary: Path, mark: str)
         )
 
 
-def finish(project: Path, arguments: tuple[str, ...], temporary: Path, mark: str) -> None:
+def finish(project: Path, arguments: tuple[str, ...], temporary: Path, mark: str) -> float:
+    """Let a run end by itself; returns its seconds."""
+    began = time.monotonic()
     process = start(project, arguments, temporary, mark)
     try:
         code = process.wait(RUN_SECONDS)
@@ -77,6 +79,7 @@ def finish(project: Path, arguments: tuple[str, ...], temporary: Path, mark: str
         raise Broken(f"the run did not finish within {RUN_SECONDS:g} s") from None
     if code:
         raise Broken(f"the run ended with {code}: {last_line(project)}")
+    return time.monotonic() - began
 
 
 def last_line(project: Path) -> str:
@@ -238,9 +241,7 @@ def torment(job: Job, moments: int, rng: random.Random, folder: Path) -> list[st
     temporary.mkdir()
     job.prepare(template)
     trial = copy_of(template, folder / "trial")
-    began = time.monotonic()
-    finish(trial, job.arguments, temporary, uuid.uuid4().hex)
-    seconds = time.monotonic() - began
+    seconds = finish(trial, job.arguments, temporary, uuid.uuid4().hex)
     shutil.rmtree(trial.parent)
     print(f"{job.name}: an undisturbed run takes {seconds:.1f} s", flush=True)
     broken = []
