@@ -1,8 +1,12 @@
 """The flow `compile`: an ONNX model and a device in, a verified package out."""
 
+from contextlib import nullcontext
+
 from prefect import flow
 
-from flows.tasks import show, step
+from flows.limits import device_limit, only_one
+from flows.tasks import show, show_waiting, step
+from tcl.devices.patience import told_to
 from tcl.jobs import compile as job
 from tcl.jobs.compile import CompileArguments, CompileReport
 from tcl.settings import Settings, load_settings
@@ -20,8 +24,11 @@ def compile(arguments: CompileArguments, settings: Settings | None = None) -> Co
     settings = settings or load_settings()
     device, network = read_model(arguments, settings)
     chosen = resolve_cost_model(arguments, settings)
-    tuned = tune(network, device, chosen, settings)
-    report = write_package(network, device, chosen, tuned, arguments, settings)
+    measuring = only_one(device_limit(device.name)) if settings.tuning.trials else nullcontext()
+    with told_to(show_waiting):
+        with measuring:
+            tuned = tune(network, device, chosen, settings)
+        report = write_package(network, device, chosen, tuned, arguments, settings)
     record_run(report, settings)
     for table in report.tables():
         show(table, f"{table.title} {network.model.path.stem} {device.name}")

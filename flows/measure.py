@@ -2,10 +2,15 @@
 
 from prefect import flow
 
-from flows.tasks import show, step
+from flows.events import announce
+from flows.limits import device_limit, only_one
+from flows.tasks import show, show_waiting, step
+from tcl.devices.patience import told_to
 from tcl.jobs import measure as job
+from tcl.jobs.dataset import alone_on
 from tcl.jobs.measure import MeasureArguments, MeasureReport
 from tcl.settings import Settings, load_settings
+from tcl.versioning.dataset import DatasetVersions
 
 open_device = step(job.open_device, retry=True)
 extract_programs = step(job.extract)
@@ -20,9 +25,12 @@ def measure(arguments: MeasureArguments, settings: Settings | None = None) -> Me
     settings = settings or load_settings()
     device = open_device(arguments, settings)
     tasks = extract_programs(arguments, device)
-    plan = choose_candidates(tasks, device, arguments, settings)
-    seconds = measure_candidates(plan, tasks, device, arguments, settings)
+    with only_one(device_limit(device.name)), alone_on(device.name, settings), told_to(show_waiting):
+        plan = choose_candidates(tasks, device, arguments, settings)
+        seconds = measure_candidates(plan, tasks, device, arguments, settings)
     version = version_dataset(arguments, settings)
+    if version.changed:
+        announce(device.name, DatasetVersions(settings).device_hash(device.name))
     report = MeasureReport(device.name, list(plan.programs.values()), seconds, version)
     show(report.table(), f"measure-{device.name}")
     return report

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from tcl.cli.command import Report, command
+from tcl.cli.execute import announce
 from tcl.cli.options import device_option
 from tcl.settings import load_settings
 
@@ -22,7 +23,10 @@ def entry(paths: tuple[Path, ...], device: str, log_format: str, tolerate: float
     """
     from tcl.jobs.importing import import_records
 
-    imported, version = import_records(paths, device, log_format, tolerate, load_settings())
+    settings = load_settings()
+    imported, version = import_records(paths, device, log_format, tolerate, settings)
+    if version.changed:
+        announce(device, settings)
     lines = [
         f"{imported.lines} lines of {imported.files} files: {imported.records} records, {imported.failures} failures,"
         f" {imported.broken} broken; {imported.new} are new, over {imported.workloads} workloads",
