@@ -152,10 +152,14 @@ def _external_files(path: Path, graph: Any) -> list[Path]:
         where = f"{path}: the weights {tensor.name!r} are stored in {location!r}"
         if not location or PurePosixPath(location).is_absolute() or ".." in PurePosixPath(location).parts:
             raise BadInput(f"{where}, which is not a file in the model's folder; export the model again")
-        file = (folder / location).resolve()
+        try:
+            file = (folder / location).resolve()
+            exists = file.is_file()
+        except (OSError, ValueError) as error:  # too long, or a NUL in it
+            raise BadInput(f"{where[:200]}, which can be no file ({first_line(error)[:80]})") from None
         if not file.is_relative_to(folder):
             raise BadInput(f"{where}, which leads out of the model's folder; copy the file into it")
-        if not file.is_file():
+        if not exists:
             raise BadInput(f"{where}, which does not exist; put that file beside the model")
         try:
             start, length = int(entries.get("offset", 0)), int(entries.get("length", 0))
