@@ -76,7 +76,7 @@ def export(name: str, folder: Path | str) -> Path:
     if name == "squeezenet":
         content = _squeezenet()
     elif name in _TORCH:
-        content = _exported(name, _TORCH[name])
+        content = _exported(name)
     else:
         raise BadInput(
             f"there is no benchmark network {name!r}; known are {', '.join((*HELD_OUT, *TRAINING))}"
@@ -84,17 +84,34 @@ def export(name: str, folder: Path | str) -> Path:
     return atomic_write(Path(folder) / f"{name}.onnx", content)
 
 
-def _exported(name: str, entry: _Entry) -> bytes:
+def build_module(name: str) -> tuple[Any, Any]:
+    """The torch module of a network with its seeded weights, ready to run, and an example input.
+
+    Raises
+    ------
+    BadInput
+        When the network is not made with torch.
+    """
     import importlib
 
     import torch
 
+    if name not in _TORCH:
+        raise BadInput(f"{name} is not made with torch; known are {', '.join(_TORCH)}")
+    entry = _TORCH[name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)
         module = getattr(importlib.import_module(f"tcl.bench.{entry.module}"), name)()
         _initialise(module)
         example = torch.randint(entry.tokens, entry.shape) if entry.tokens else torch.randn(entry.shape)
     module.eval()
+    return module, example
+
+
+def _exported(name: str) -> bytes:
+    import torch
+
+    module, example = build_module(name)
     with torch.no_grad():
         results = module(example)
     count = len(results) if isinstance(results, tuple) else 1

@@ -46,5 +46,26 @@ def learn(studies: tuple[str, ...], logs: Path | None, minutes: float | None) ->
     return Report(results, markdown(results).splitlines())
 
 
+@command("tune", kept="the finished cells are kept; the same command again goes on from there")
+@click.argument("studies", metavar="[STUDY]...", nargs=-1)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0),
+    help="Begin nothing more of a study after so many minutes; 0 only writes the results again.",
+)
+def tune(studies: tuple[str, ...], minutes: float | None) -> Report:
+    """Tune networks with TCL and with MetaSchedule's own cost models, by the studies of params.yaml.
+
+    Without a STUDY, all. Writes docs/results/tune.md.
+    """
+    from tcl.bench.tune import bench_tune
+    from tcl.bench.tune_report import markdown
+    from tcl.settings import load_settings
+
+    results = bench_tune(load_settings(), studies, minutes)
+    return Report(results, markdown(results).splitlines())
+
+
 entry.add_command(export)
 entry.add_command(learn)
+entry.add_command(tune)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import tvm
 from tvm.s_tir import meta_schedule as ms
 
 from tcl.compiler.traces import replay, tuning_context
+from tcl.files import atomic_write
 
 Stores = list[np.ndarray]
 """float32[stores, 172] of each candidate; no rows where the candidate does not lower."""
@@ -94,6 +96,27 @@ class TensetMlp:
         from tvm.s_tir.meta_schedule.cost_model.mlp_model import TrainerConfig
 
         self._train(stores, relevance, np.zeros(len(stores), np.int32), TrainerConfig().num_epoch_incremental)
+
+    def save(self, path: Path) -> None:
+        """Write weights and scale as safetensors."""
+        import torch
+        from safetensors.torch import save
+
+        tensors = self.model.state_dict() | {"scale": torch.from_numpy(self.scale)}
+        atomic_write(path, save({name: value.contiguous() for name, value in tensors.items()}))
+
+    @classmethod
+    def load(cls, path: Path, seed: int = 0) -> TensetMlp:
+        """Read what `save` wrote."""
+        from safetensors.torch import load_file
+        from tvm.s_tir.meta_schedule.cost_model.mlp_model import SegmentSumMLP
+
+        tensors = load_file(path)
+        loaded = cls(seed)
+        loaded.scale = tensors.pop("scale").numpy()
+        loaded.model = SegmentSumMLP()
+        loaded.model.load_state_dict(tensors)
+        return loaded
 
     def _train(self, stores: Stores, relevance: np.ndarray, task: np.ndarray, epochs: int) -> None:
         import torch

@@ -73,29 +73,13 @@ def search(
     measure
         Its exceptions end the search and come out of here.
     """
-    for name in ("tvm.s_tir.meta_schedule", "mlp_model"):
-        logging.getLogger(name).setLevel(logging.ERROR)  # a table at every round
-    rng = np.random.default_rng(options.seed)
-    np.random.seed(options.seed)  # XGBModel draws from it until it has seen 100 candidates
-    contexts = [
-        ms.TuneContext(
-            program,
-            target=target,
-            space_generator="post-order-apply",
-            search_strategy=options.strategy,
-            task_name=f"task-{number}",
-            rand_state=int(rng.integers(1, 2**31 - 1)),
-            num_threads=options.threads,
-        )
-        for number, program in enumerate(programs)
-    ]
     scheduler = ms.task_scheduler.GradientBased(seed=options.seed + 1)
     answers = _Answers(scheduler, measure)
     callbacks = [ms.measure_callback.AddToDatabase()]
     if cost_model is not None:
         callbacks.append(ms.measure_callback.UpdateCostModel())
     ms.tune.tune_tasks(
-        tasks=contexts,
+        tasks=tune_contexts(programs, target, options),
         task_weights=list(weights),
         work_dir="",
         max_trials_global=options.trials,
@@ -107,6 +91,27 @@ def search(
         measure_callbacks=callbacks,
         task_scheduler=scheduler,
     )
+
+
+def tune_contexts(
+    programs: Sequence[tvm.IRModule], target: tvm.target.Target, options: MetaScheduleOptions
+) -> list[ms.TuneContext]:
+    """MetaSchedule's contexts of the programs, as its own integration makes them but for the seeds."""
+    logging.getLogger("tvm.s_tir.meta_schedule").setLevel(logging.ERROR)  # a table at every round
+    rng = np.random.default_rng(options.seed)
+    np.random.seed(options.seed)  # XGBModel draws from it until it has seen 100 candidates
+    return [
+        ms.TuneContext(
+            program,
+            target=target,
+            space_generator="post-order-apply",
+            search_strategy=options.strategy,
+            task_name=f"task-{number}",
+            rand_state=int(rng.integers(1, 2**31 - 1)),
+            num_threads=options.threads,
+        )
+        for number, program in enumerate(programs)
+    ]
 
 
 def cold_xgboost(threads: int, seed: int) -> Any:
@@ -203,7 +208,9 @@ class _Mlp(ms.cost_model.PyCostModel):
     def update(self, context: Any, candidates: list[Any], results: list[Any]) -> None:
         stores, seconds = self.measured.setdefault(str(context.task_name), ([], []))
         stores += self.features(context, candidates)
-        seconds += [float(np.median([float(s) for s in r.run_secs])) if r.run_secs else np.inf for r in results]
+        seconds += [
+            float(np.median([float(s) for s in r.run_secs])) if r.run_secs else np.inf for r in results
+        ]
         if np.isfinite(seconds).any():
             self.model.learn_on(stores, (np.min(seconds) / np.array(seconds)).astype(np.float32))
 
@@ -211,4 +218,6 @@ class _Mlp(ms.cost_model.PyCostModel):
         return self.model.score(self.features(context, candidates)).astype(np.float64)
 
     def features(self, context: Any, candidates: list[Any]) -> list[np.ndarray]:
-        return [found.numpy().astype(np.float32) for found in self.extractor.extract_from(context, candidates)]
+        return [
+            found.numpy().astype(np.float32) for found in self.extractor.extract_from(context, candidates)
+        ]

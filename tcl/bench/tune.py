@@ -1,0 +1,73 @@
+"""`tcl bench tune`: how soon, and how fast, against MetaSchedule with other cost models, side by side."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from tcl.bench.learn import RESULTS
+from tcl.bench.learn_report import machine
+from tcl.bench.tune_plot import draw
+from tcl.bench.tune_report import curves_csv, markdown, summarise
+from tcl.bench.tune_run import Runner
+from tcl.bench.tune_study import read_params
+from tcl.errors import BadInput
+from tcl.files import atomic_json, atomic_write
+from tcl.settings import Settings
+
+
+def bench_tune(
+    settings: Settings, studies: Sequence[str], minutes: float | None = None
+) -> dict[str, dict[str, Any]]:
+    """Run studies of `params.yaml` and write `docs/results/tune_STUDY.json`, `.csv`, `.svg` and `tune.md`.
+
+    Parameters
+    ----------
+    settings
+        Of the project folder, which holds `params.yaml` and the shipped records.
+    studies
+        Names in the section `tune` of `params.yaml`; none: all.
+    minutes
+        Bound of each study, instead of its own; 0 only writes the results of what is there.
+
+    Returns
+    -------
+    dict
+        What is stored of each study, these and earlier ones, by name; `markdown` renders it.
+
+    Raises
+    ------
+    BadInput
+        When a study is unknown, or a program that it tunes is in the records.
+    """
+    known = read_params(settings.root / "params.yaml")
+    if unknown := [name for name in studies if name not in known]:
+        raise BadInput(f"there is no study {unknown[0]} in params.yaml; its studies are {', '.join(known)}")
+    folder = settings.root / RESULTS
+    for name in studies or known:
+        params = known[name] if minutes is None else replace(known[name], minutes=minutes)
+        runner = Runner(settings, params, settings.state_dir / "bench" / "tune")
+        missing = runner.run()
+        about = {
+            "command": f"tcl bench tune {name}",
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "machine": machine(),
+            "params": asdict(params),
+            "models": {key: value for key, value in runner.pretrained.about.items() if key != "of"},
+            "missing": missing,
+            "networks": summarise(runner),
+        }
+        atomic_json(folder / f"tune_{name}.json", about)
+        atomic_write(folder / f"tune_{name}.csv", curves_csv(runner))
+        if (picture := draw(runner)) is not None:
+            atomic_write(folder / f"tune_{name}.svg", picture)
+    done = {
+        name: json.loads(path.read_text())
+        for name in known
+        if (path := folder / f"tune_{name}.json").exists()
+    }
+    atomic_write(folder / "tune.md", markdown(done))
+    return done

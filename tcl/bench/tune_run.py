@@ -1,0 +1,275 @@
+"""Runs the cells of the tuning benchmark; each finished one is a file, so that a run can be cut and continued."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tcl.bench.tune_contenders import Arena, Outcome
+from tcl.bench.tune_models import Pretrained, prepare
+from tcl.bench.tune_networks import export_network
+from tcl.bench.tune_study import Cell, TuneParams, cells
+from tcl.bench.tune_torch import ENGINES
+from tcl.console import note
+from tcl.devices.device import Device
+from tcl.devices.store import DeviceStore
+from tcl.errors import BadInput, WorkFailed
+from tcl.files import atomic_json
+from tcl.jobs.programs import Network, read_network
+from tcl.settings import Settings
+
+Kept = dict[str, Any]
+
+
+class Runner:
+    """Runs one study.
+
+    Parameters
+    ----------
+    settings
+        Of the project folder with the records.
+    params
+        Sizes.
+    folder
+        Keeps models, networks, packages and finished cells; may be shared by studies.
+    """
+
+    def __init__(self, settings: Settings, params: TuneParams, folder: Path) -> None:
+        self.settings, self.params, self.folder = settings, params, folder
+        self.device: Device = DeviceStore(settings.devices_dir).get(params.device)
+        self._pretrained: Pretrained | None = None
+        self._arenas: dict[str, Arena] = {}
+
+    def run(self) -> list[str]:
+        """Run what is not there yet, as far as the time allows; the names of what is missing."""
+        deadline = time.monotonic() + 60 * self.params.minutes
+        steps: list[tuple[str, Any]] = [
+            (f"{Path(n).stem}.start", (self.start, n)) for n in self.params.networks
+        ]
+        for cell in cells(self.params):
+            steps.append((cell.name, (self.search, cell)))
+        if self.params.engines:
+            steps += [(f"{Path(n).stem}.latency", (self.latencies, n)) for n in self.params.networks]
+        missing = []
+        for name, (step, argument) in steps:
+            if self.read(name) is not None:
+                continue
+            if time.monotonic() > deadline:
+                missing.append(name)
+                continue
+            started = time.monotonic()
+            found = step(argument)
+            if found is None:
+                missing.append(name)
+                continue
+            wall = time.monotonic() - started
+            atomic_json(self._file(name), {"context": self._context(name), "cell_seconds": wall, **found})
+            note(f"{name}: {wall:.0f} s")
+        return missing
+
+    def read(self, name: str) -> Kept | None:
+        """What is kept of a step, if it was made in the same way."""
+        path = self._file(name)
+        kept = json.loads(path.read_text()) if path.exists() else None
+        return kept if kept and kept["context"] == self._context(name) else None
+
+    @property
+    def pretrained(self) -> Pretrained:
+        """The cost models; trained at first use."""
+        if self._pretrained is None:
+            params = self.params
+            name = f"models-{params.device}-{params.fraction:g}-{params.epochs}"
+            self._pretrained = prepare(self.settings, params, self.folder / name)
+        return self._pretrained
+
+    def start(self, network: str) -> Kept:
+        """Read a network and measure where everybody starts."""
+        arena, seconds = self._read_network(network)
+        overlap = {task.workload.key for task in arena.tasks} & self.pretrained.known
+        if overlap:
+            raise BadInput(
+                f"{network}: {len(overlap)} of its programs are in the records that the models learn from"
+            )
+        tasks = [
+            {
+                "key": task.workload.key,
+                "name": task.workload.name,
+                "weight": task.weight,
+                "op": task.workload.summary.op,
+                "flops": task.workload.summary.flops,
+            }
+            for task in arena.tasks
+        ]
+        from tcl.compiler.peak import measure_peak
+
+        peak = measure_peak(self.device.target, self.device.num_cores, self.device.vector_bits)
+        self._arenas = {network: arena}
+        return {"read_seconds": seconds, "tasks": tasks, "peak_flops": peak, **arena.start()}
+
+    def search(self, cell: Cell) -> Kept:
+        """Let one contender search, build its package and check it."""
+        arena = self._arena(cell.network)
+        outcome = arena.run(cell)
+        own_clock = cell.contender == "stock"  # its times are not of our engine
+        final = arena.time(_tunable(arena, outcome)) if own_clock or not outcome.trials else {}
+        build_seconds, error = self._package(arena.network, outcome, cell)
+        trials = [[t.seconds, t.task, t.latency] for t in outcome.trials]
+        return {
+            "seconds": outcome.seconds,
+            "stopped": outcome.stopped,
+            "build_seconds": build_seconds,
+            "max_rel_error": error,
+            "final_seconds": final,
+            "trials": trials,
+        }
+
+    def latencies(self, network: str) -> Kept | None:
+        """Time all packages of a network and other engines in turn; None while a search is missing."""
+        from tcl.compiler.latency import benchmark
+
+        names = [cell.name for cell in cells(self.params) if cell.network == network]
+        if any(self.read(name) is None for name in names):
+            return None
+        packages = {name: self._package_folder(name) for name in names}
+        model = self._arena(network).network.model if "onnxruntime" in self.params.engines else None
+        others, refused = self._other_engines(network, next(iter(packages.values())))
+        timed = benchmark(packages, model, self.params.latency_rounds, others=others)
+        return {"latency": {name: asdict(found) for name, found in timed.items()}, "refused": refused}
+
+    def _other_engines(
+        self, network: str, package: Path
+    ) -> tuple[dict[str, tuple[str, str, str]], dict[str, str]]:
+        """The torch engines that can run the network, and why the others cannot."""
+        from tcl.compiler.latency import benchmark
+
+        usable, refused = {}, {}
+        for engine in ENGINES:
+            if engine in self.params.engines:
+                command = ("tcl.bench.tune_torch", engine, network)
+                try:  # inductor also fills its cache here
+                    benchmark({"package": package}, None, 1, others={engine: command})
+                    usable[engine] = command
+                except WorkFailed as error:
+                    refused[engine] = str(error)
+        return usable, refused
+
+    def _package(self, network: Network, outcome: Outcome, cell: Cell) -> tuple[float, float]:
+        """Build the package of a search: seconds to build and write it, and its error against onnxruntime."""
+        from tcl.compiler.build import apply_schedules, build_executable
+        from tcl.compiler.lowering import target_of
+        from tcl.compiler.manifest import Manifest
+        from tcl.compiler.package import write_package
+        from tcl.compiler.verify import verify
+
+        target, model = target_of(self.device.target), network.model
+        traces = {
+            name: outcome.traces[task.workload.key]
+            for task in network.tasks
+            if task.workload.key in outcome.traces
+            for name in task.functions
+        }
+        started = time.monotonic()
+        executable = build_executable(apply_schedules(network.mod, target, traces), target)
+        manifest = Manifest(
+            model=str(model.path.absolute()),
+            onnx_sha256=model.sha256,
+            device=self.device.to_json(),
+            inputs=model.inputs,
+            outputs=model.outputs,
+            values=model.values,
+            tvm_version=version("apache-tvm"),
+            trials=cell.trials,
+        )
+        folder = self._package_folder(cell.name)
+        write_package(folder, executable, manifest)
+        seconds = time.monotonic() - started
+        return seconds, verify(folder, model, self.device.num_cores, asdict(self.settings.verify)).max_rel
+
+    def _package_folder(self, name: str) -> Path:
+        return self.folder / "packages" / name
+
+    def _arena(self, network: str) -> Arena:
+        """The arena of a network, read again where it is not the last one."""
+        if network not in self._arenas:
+            arena, _ = self._read_network(network)
+            kept = self.read(f"{Path(network).stem}.start")
+            assert kept is not None, "a network's start is measured before its searches"
+            arena.resume(kept)
+            self._arenas = {network: arena}
+        return self._arenas[network]
+
+    def _read_network(self, network: str) -> tuple[Arena, float]:
+        path = export_network(network, self.folder / "networks")
+        pretrained = self.pretrained
+        started = time.monotonic()
+        found = read_network(str(path), (), self.device)
+        seconds = time.monotonic() - started
+        return Arena(found, self.device, self.params, pretrained, self.folder / "scratch"), seconds
+
+    def _file(self, name: str) -> Path:
+        return self.folder / "cells" / f"{name}.json"
+
+    def _context(self, name: str) -> Kept:
+        """What a kept cell must agree with to be used: what it depends on, not which others there are."""
+        from tcl.features.batch import FEATURE_VERSION
+
+        names = ["device", "teachers", "fraction", "epochs", "visits", "build_workers", "cell_minutes"]
+        if name.endswith(".latency"):
+            names += ["networks", "trials", "seeds", "engines", "latency_rounds"]
+        sizes = {name: getattr(self.params, name) for name in names}
+        return json.loads(
+            json.dumps({**sizes, "target": self.device.target, "feature_version": FEATURE_VERSION})
+        )
+
+
+def curve(start: Kept, kept: Kept) -> Iterator[tuple[float, int, float]]:
+    """(seconds, trials, network seconds) after each trial: the sum of weight x best latency of each tunable program.
+
+    A program without a success counts with the schedule that nobody chose; the first point is where all start.
+    """
+    weights = {task["key"]: task["weight"] for task in start["tasks"]}
+    best = dict(start["default_seconds"])
+    total = sum(weights[key] * seconds for key, seconds in best.items())
+    yield 0.0, 0, total
+    for number, (seconds, key, latency) in enumerate(kept["trials"], 1):
+        if latency is not None and latency < best.get(key, float("inf")):
+            best[key] = latency
+            total = sum(weights[name] * found for name, found in best.items())
+        yield seconds, number, total
+
+
+def final_estimate(start: Kept, kept: Kept) -> float:
+    """Network seconds at the end of a search, of `curve`, or as timed afterwards where nothing was measured."""
+    if any(kept["final_seconds"].values()):
+        best = {
+            **start["default_seconds"],
+            **{k: s for k, s in kept["final_seconds"].items() if s is not None},
+        }
+        return sum(task["weight"] * best[task["key"]] for task in start["tasks"] if task["key"] in best)
+    return list(curve(start, kept))[-1][2]
+
+
+def covered_seconds(start: Kept, kept: Kept) -> float | None:
+    """When every tunable program had a successful measurement; None when that never was."""
+    first: dict[str, float] = {}
+    for seconds, key, latency in kept["trials"]:
+        if latency is not None:
+            first.setdefault(key, seconds)
+    keys = [task["key"] for task in start["tasks"]]
+    return max(first.values()) if all(key in first for key in keys) else None
+
+
+def median(values: list[float]) -> float | None:
+    """Their median; None without any."""
+    return statistics.median(values) if values else None
+
+
+def _tunable(arena: Arena, outcome: Outcome) -> dict[str, str]:
+    keys = {task.workload.key for task in arena.tasks}
+    return {key: trace for key, trace in outcome.traces.items() if key in keys}

@@ -1,0 +1,126 @@
+"""The sizes of the tuning benchmark, and its cells: one contender, network and seed each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from tcl.bench.networks import HELD_OUT
+from tcl.bench.tune_networks import SUBGRAPHS
+from tcl.errors import BadInput
+
+CONTENDERS = {
+    "tcl": "TCL: cost model distilled from devices that are not this one and this one's labels",
+    "tcl-0": "the same, by the model's word alone (`--trials 0`)",
+    "tenset-mlp": "MetaSchedule's evolutionary search with Tenset-MLP, trained on the same records",
+    "xgb": "MetaSchedule's evolutionary search with XGBModel, cold",
+    "random": "MetaSchedule's replay-trace: random draws",
+    "stock": "MetaSchedule with XGBModel, its own builder and its own runner, as they come",
+}
+
+
+@dataclass(frozen=True)
+class TuneParams:
+    """One study of the section `tune` of `params.yaml`.
+
+    Attributes
+    ----------
+    networks
+        Names of `tcl.bench.networks` or `tcl.bench.tune_networks`, or paths of ONNX files.
+    trials
+        Contender (of `CONTENDERS`) to the candidates that it may measure.
+    device, teachers
+        The device to tune for, and the devices whose records make the knowledge base, in this order.
+    fraction
+        Share of the device's own records that the pre-trained cost models see, chosen by RDU with the knowledge base.
+    epochs
+        Of each training of TCL's model; Tenset-MLP has its own 50.
+    seeds
+        Repetitions of each search. The models are trained once.
+    visits
+        How often MetaSchedule's budget would visit each task: its round is trials / (visits x tasks), at most 64.
+    build_workers
+        Build processes of our engine, for every contender.
+    cell_minutes
+        Time after which MetaSchedule begins no further round; what it has is its result, and the table says so.
+    minutes
+        Time after which no further cell is begun.
+    engines
+        What the packages' latency is compared with: any of "onnxruntime", "torch", "torch-inductor".
+    latency_rounds
+        Fresh processes of each contender when whole networks are timed.
+    """
+
+    networks: tuple[str, ...]
+    trials: dict[str, int] = field(default_factory=dict)
+    device: str = "znver4-2c"
+    teachers: tuple[str, ...] = ("znver4-2c-avx2", "znver4-1c-sse42")
+    fraction: float = 1.0
+    epochs: int = 50
+    seeds: int = 3
+    visits: int = 2
+    build_workers: int = 2
+    cell_minutes: float = 20.0
+    minutes: float = 120.0
+    engines: tuple[str, ...] = ("onnxruntime",)
+    latency_rounds: int = 3
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One search: `contender` is one of `CONTENDERS`."""
+
+    network: str
+    contender: str
+    trials: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """For files and tables."""
+        return f"{Path(self.network).stem}.{self.contender}-{self.trials}.{self.seed}"
+
+
+def cells(params: TuneParams) -> list[Cell]:
+    """All searches, seed after seed, so that a run that is cut short has whole seeds."""
+    return [
+        Cell(network, contender, trials, seed)
+        for seed in range(params.seeds)
+        for network in params.networks
+        for contender, trials in params.trials.items()
+    ]
+
+
+def read_params(path: Path) -> dict[str, TuneParams]:
+    """The studies in the section `tune` of a `params.yaml`, by name.
+
+    Raises
+    ------
+    BadInput
+        When the file or the section is missing, or a study has an unknown name.
+    """
+    import yaml
+
+    if not path.is_file():
+        raise BadInput(f"{path} does not exist; it holds the sizes of the benchmark under `tune:`")
+    names = {field.name for field in fields(TuneParams)}
+    studies = {}
+    for study, sizes in (yaml.safe_load(path.read_text()).get("tune") or {}).items():
+        if unknown := set(sizes) - names:
+            raise BadInput(f"{path}: the study {study} has the unknown name {min(unknown)}")
+        if unknown := set(sizes.get("trials", {})) - set(CONTENDERS):
+            raise BadInput(
+                f"{path}: the study {study} has the unknown contender {min(unknown)}; "
+                f"known are {', '.join(CONTENDERS)}"
+            )
+        known = (*HELD_OUT, *SUBGRAPHS)
+        for network in sizes.get("networks", ()):
+            if network not in known and not network.endswith(".onnx"):
+                raise BadInput(
+                    f"{path}: the study {study} has the unknown network {network}; known are {', '.join(known)}"
+                )
+        lists = {name: tuple(value) for name, value in sizes.items() if isinstance(value, list)}
+        studies[study] = TuneParams(**{**sizes, **lists})
+    if not studies:
+        raise BadInput(f"{path} has no study under `tune:`")
+    return studies
