@@ -17,6 +17,15 @@ def _axes(value: Any) -> Any:
     return None if value is None else tuple(int(axis) for axis in value)
 
 
+def _dequantized(call: Any, arguments: list[Any]) -> np.ndarray:
+    data, scale, zero_point = arguments
+    along = [1] * data.ndim
+    if np.size(scale) > 1 or np.size(zero_point) > 1:
+        along[int(call.attrs.axis)] = -1
+    steps = data.astype(np.int32) - np.reshape(zero_point, along).astype(np.int32)
+    return np.asarray(steps.astype(str(call.attrs.out_dtype)) * np.reshape(scale, along))
+
+
 # Operators whose numpy form is exact, or rounds as TVM's does; their arguments are arrays and shapes
 # (tuples).
 _FOLDS: dict[str, _Fold] = {
@@ -35,6 +44,7 @@ _FOLDS: dict[str, _Fold] = {
     "relax.negative": lambda call, a: np.negative(*a),
     "relax.sqrt": lambda call, a: np.sqrt(*a),
     "relax.isnan": lambda call, a: np.isnan(*a),
+    "relax.dequantize": _dequantized,
 }
 # Integer division rounds differently in numpy.
 _FLOAT_FOLDS: dict[str, _Fold] = {

@@ -15,6 +15,7 @@ from tcl.compiler.onnx_reader import first_line, load_onnx
 from tcl.compiler.onnx_refusals import refuse_dynamic_nodes, refuse_unknown_operators
 from tcl.compiler.onnx_shapes import pin_shapes, pin_values
 from tcl.compiler.onnx_simplify import convert_opset, rename_inputs, simplify
+from tcl.compiler.precision import refuse_element_types
 from tcl.compiler.tensors import TensorSpec
 from tcl.errors import BadInput
 
@@ -81,6 +82,7 @@ def read_onnx(
     path = Path(path)
     original, sha256 = load_onnx(path)
     refuse_unknown_operators(path, original, _importable_operators())
+    refuse_element_types(path, original)
     _drop_constant_inputs(original.graph)
     for value in (*original.graph.input, *original.graph.output):
         _dtype(path, value)

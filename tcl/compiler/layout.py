@@ -47,6 +47,8 @@ _ELEMENTWISE = frozenset(
         "relax.minimum",
         "relax.power",
         "relax.astype",
+        "relax.quantize",
+        "relax.dequantize",
     ]
 )
 _POOLS: dict[str, Callable[..., relax.Expr]] = {

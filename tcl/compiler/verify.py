@@ -14,27 +14,36 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tcl.compiler.inputs import broken_inputs, random_inputs, read_inputs, save_inputs, zero_inputs
+from tcl.compiler.inputs import (
+    broken_inputs,
+    extreme_inputs,
+    random_inputs,
+    read_inputs,
+    save_inputs,
+    zero_inputs,
+)
 from tcl.compiler.loader import Package, load
 from tcl.compiler.onnx_reader import saved_onnx
 from tcl.compiler.onnx_reference import Reference
+from tcl.compiler.precision import QUANTISED, coarsest_type
 from tcl.compiler.remote import RemotePackage, raise_if_lost, run_on_board
 from tcl.compiler.tensors import TensorSpec
 from tcl.devices.device import Rpc
-from tcl.errors import WorkFailed
+from tcl.errors import WorkFailed, WrongResults
 from tcl.processes import run_module
 
 if TYPE_CHECKING:
     from tcl.compiler.frontend import OnnxModel
 
-TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "int8": 1.0, "uint8": 1.0}
-"""Largest error allowed, by the output's dtype.
+TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, QUANTISED: 5e-2, "int8": 1.0, "uint8": 1.0}
+"""Largest error allowed, by the output's dtype, or by the type that the model computes in where that is coarser.
 
 Floats: relative to the largest magnitude of the expected output (sums are taken in another order). 8-bit
-integers, which come from rounding floats: one step. All other dtypes must be equal.
+integers, which come from rounding floats: one step; of quantised models, relative as well. All other dtypes must be
+equal.
 """
 _TIMEOUT_SECONDS = 1800.0
-_BROKEN = "nan"
+_BROKEN, _EXTREME = "nan", "extreme"
 _TINY = 1e-38
 
 
@@ -56,6 +65,9 @@ class Verification:
     nan_agrees
         Whether NaN and infinities in the input reach the same places of the output. Reported, not demanded:
         engines differ in what a maximum makes of NaN. None where no input is a float.
+    extreme_agrees
+        The same for the largest and smallest numbers of the input's type, where sums overflow in one order and
+        not in another.
     """
 
     max_abs: float
@@ -63,6 +75,7 @@ class Verification:
     tolerance: dict[str, float]
     inputs: tuple[str, ...]
     nan_agrees: bool | None
+    extreme_agrees: bool | None
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as a JSON object."""
@@ -76,7 +89,7 @@ def verify(
     tolerances: Mapping[str, float] | None = None,
     rpc: Rpc | None = None,
 ) -> Verification:
-    """Compare a package with onnxruntime on random, zero, large and broken inputs.
+    """Compare a package with onnxruntime on random, zero, large, extreme and broken inputs.
 
     The package runs in a process of its own, so that a crash is a result and not the end.
 
@@ -97,7 +110,7 @@ def verify(
     ------
     DeviceLost
         When the board cannot be reached, or goes away meanwhile.
-    WorkFailed
+    WrongResults
         When the package crashes, or an output differs by more than the tolerance; the message names the worst
         output.
     """
@@ -110,28 +123,44 @@ def verify(
     }
     if any(spec.dtype.startswith("float") for spec in model.inputs):
         feeds[_BROKEN] = broken_inputs(model.inputs, seed=3)
+        feeds[_EXTREME] = extreme_inputs(model.inputs, seed=4)
     with saved_onnx(model.original) as path:
         reference = Reference(path, threads)
         expected = {kind: reference(feed) for kind, feed in feeds.items()}
     actual = _run_apart(folder, model.inputs, model.outputs, feeds, rpc)
-    broken = None
-    if _BROKEN in feeds:
-        broken = _same_places(expected.pop(_BROKEN), actual.pop(_BROKEN))
+    reported = {
+        kind: _same_places(expected.pop(kind), actual.pop(kind))
+        for kind in (_BROKEN, _EXTREME)
+        if kind in feeds
+    }
+    coarsest = coarsest_type(model.original)
+    bounds = {spec.dtype: _bound(spec.dtype, coarsest, limits) for spec in model.outputs}
     max_abs = max_rel = 0.0
     for kind in expected:
         for spec in model.outputs:
-            limit = limits.get(spec.dtype, 0.0)
+            limit, is_relative = bounds[spec.dtype]
             absolute, relative = difference(expected[kind][spec.name], actual[kind][spec.name])
-            error = relative if spec.dtype.startswith("float") else absolute
+            error = relative if is_relative else absolute
             if not error <= limit:  # also when it is NaN
-                raise WorkFailed(
+                raise WrongResults(
                     f"the compiled model disagrees with onnxruntime: output {spec.name!r} ({spec.dtype})"
                     f" differs by {error:.3g} on {kind} inputs, allowed is {limit:g}; nothing was exported"
                 )
             max_abs, max_rel = max(max_abs, absolute), max(max_rel, relative)
-    dtypes = sorted({spec.dtype for spec in model.outputs})
-    tolerance = {dtype: limits.get(dtype, 0.0) for dtype in dtypes}
-    return Verification(max_abs, max_rel, tolerance, tuple(expected), broken)
+    tolerance = {dtype: limit for dtype, (limit, _) in sorted(bounds.items())}
+    return Verification(
+        max_abs, max_rel, tolerance, tuple(expected), reported.get(_BROKEN), reported.get(_EXTREME)
+    )
+
+
+def _bound(dtype: str, coarsest: str | None, limits: Mapping[str, float]) -> tuple[float, bool]:
+    """The error that an output may have, and whether that is relative."""
+    limit, floor = limits.get(dtype, 0.0), limits.get(coarsest or "", 0.0)
+    if dtype.startswith("float"):
+        return max(limit, floor), True
+    if coarsest == QUANTISED and dtype in ("int8", "uint8"):
+        return floor, True
+    return limit, False
 
 
 def difference(expected: np.ndarray, actual: np.ndarray) -> tuple[float, float]:
@@ -188,7 +217,7 @@ def _run_apart(
             reason = lines[-1] if lines else "no message"
             if done.returncode < 0:
                 reason = signal.Signals(-done.returncode).name
-            raise WorkFailed(
+            raise WrongResults(
                 f"the compiled model crashed when it was verified ({reason}); nothing was exported"
             )
         return {
