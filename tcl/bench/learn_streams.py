@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from tcl.bench.learn_study import Study
 
 
-class _Stream:
+class _Stream(ABC):
     """One way to learn a stream of devices: the first from `first_rows` labels a task, the others from a fraction."""
 
     def __init__(self, study: Study, order: tuple[str, ...], seed: int) -> None:
@@ -45,9 +46,9 @@ class _Stream:
         """Parameters that answer for all devices at the end."""
         return parameter_count(self.models[-1])
 
+    @abstractmethod
     def learn(self, device: str) -> None:
         """Learn the next device; its model is the last of `models`."""
-        raise NotImplementedError
 
 
 class _Scratch(_Stream):

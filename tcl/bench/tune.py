@@ -31,7 +31,7 @@ def bench_tune(
     studies
         Names in the section `tune` of `params.yaml`; none: all.
     minutes
-        Bound of each study, instead of its own; 0 only writes the results of what is there.
+        Bound of each study, instead of its own; 0 begins no search, but times packages and writes the results.
 
     Returns
     -------

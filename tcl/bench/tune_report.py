@@ -62,8 +62,9 @@ def _search(start: Kept, kept: Kept) -> Summary:
         "stopped": kept["stopped"],
         "first_package_seconds": None
         if tuned is None
-        else start["read_seconds"] + tuned + kept["build_seconds"],
+        else start["read_seconds"] + tuned + kept["package_seconds"],
         "max_rel_error": kept["max_rel_error"],
+        "refused": kept["refused"],
     }
 
 
@@ -174,8 +175,8 @@ _INTRODUCTION = (
     "",
     "- **estimate**: sum over the tunable programs of calls x fastest measured latency, all at one machine speed.",
     "- **package**: latency of the finished package, median of fresh processes that took turns with all others.",
-    "- **first package**: seconds from reading the ONNX file to a package in which every program has a schedule that",
-    "  was measured, or for `tcl-0` predicted.",
+    "- **first package**: seconds from reading the ONNX file to a verified package in which every program has a",
+    "  schedule that was measured, or for `tcl-0` predicted.",
     "- Times are seconds of wall clock, ± is the standard deviation over the seeds.",
 )
 
@@ -197,7 +198,7 @@ def _searches_table(networks: Summary) -> list[str]:
                 for run in runs
                 if run["package_rounds"] and (ratio := _paired(run["package_rounds"], base))
             ]
-            ended = sorted({run["stopped"] for run in runs})
+            ended = sorted({run["refused"] or run["stopped"] for run in runs})
             row = (
                 network,
                 contender,
@@ -208,7 +209,7 @@ def _searches_table(networks: Summary) -> list[str]:
                 _spread([1e3 * run["final_seconds"] for run in runs]),
                 _spread(packages),
                 _spread(ratios),
-                f"{max(run['max_rel_error'] for run in runs):.1e}",
+                f"{max(run['max_rel_error'] or 0.0 for run in runs):.1e}",
                 ", ".join(ended),
             )
             lines.append(f"| {' | '.join(map(str, row))} |")

@@ -49,29 +49,28 @@ class Runner:
     def run(self) -> list[str]:
         """Run what is not there yet, as far as the time allows; the names of what is missing."""
         deadline = time.monotonic() + 60 * self.params.minutes
-        steps: list[tuple[str, Any]] = [
-            (f"{Path(n).stem}.start", (self.start, n)) for n in self.params.networks
-        ]
+        steps: dict[str, tuple[Any, Any]] = {}
         for cell in cells(self.params):
-            steps.append((cell.name, (self.search, cell)))
-        if self.params.engines:
-            steps += [(f"{Path(n).stem}.latency", (self.latencies, n)) for n in self.params.networks]
+            steps.setdefault(f"{Path(cell.network).stem}.start", (self.start, cell.network))
+            steps[cell.name] = self.search, cell
         missing = []
-        for name, (step, argument) in steps:
-            if self.read(name) is not None:
-                continue
-            if time.monotonic() > deadline:
+        for name, (step, argument) in steps.items():
+            if self.read(name) is None and time.monotonic() < deadline:
+                self._keep(name, step, argument)
+            elif self.read(name) is None:
                 missing.append(name)
-                continue
-            started = time.monotonic()
-            found = step(argument)
-            if found is None:
-                missing.append(name)
-                continue
-            wall = time.monotonic() - started
-            atomic_json(self._file(name), {"context": self._context(name), "cell_seconds": wall, **found})
-            note(f"{name}: {wall:.0f} s")
+        for network in self.params.networks if self.params.engines else ():
+            name = f"{Path(network).stem}.latency"
+            if self.read(name) is None and self._packages(network):  # the time does not count: a minute each
+                self._keep(name, self.latencies, network)
         return missing
+
+    def _keep(self, name: str, step: Any, argument: Any) -> None:
+        started = time.monotonic()
+        found = step(argument)
+        wall = time.monotonic() - started
+        atomic_json(self._file(name), {"context": self._context(name), "cell_seconds": wall, **found})
+        note(f"{name}: {wall:.0f} s")
 
     def read(self, name: str) -> Kept | None:
         """What is kept of a step, if it was made in the same way."""
@@ -118,25 +117,27 @@ class Runner:
         outcome = arena.run(cell)
         own_clock = cell.contender == "stock"  # its times are not of our engine
         final = arena.time(_tunable(arena, outcome)) if own_clock or not outcome.trials else {}
-        build_seconds, error = self._package(arena.network, outcome, cell)
+        started = time.monotonic()
+        try:
+            error, refused = self._package(arena.network, outcome, cell), ""
+        except WorkFailed as failure:  # a result like others, of this contender
+            error, refused = None, str(failure)
         trials = [[t.seconds, t.task, t.latency] for t in outcome.trials]
         return {
             "seconds": outcome.seconds,
             "stopped": outcome.stopped,
-            "build_seconds": build_seconds,
+            "package_seconds": time.monotonic() - started,
             "max_rel_error": error,
+            "refused": refused,
             "final_seconds": final,
             "trials": trials,
         }
 
-    def latencies(self, network: str) -> Kept | None:
-        """Time all packages of a network and other engines in turn; None while a search is missing."""
+    def latencies(self, network: str) -> Kept:
+        """Time all packages of a network and other engines in turn."""
         from tcl.compiler.latency import benchmark
 
-        names = [cell.name for cell in cells(self.params) if cell.network == network]
-        if any(self.read(name) is None for name in names):
-            return None
-        packages = {name: self._package_folder(name) for name in names}
+        packages = {name: self._package_folder(name) for name in self._packages(network)}
         model = self._arena(network).network.model if "onnxruntime" in self.params.engines else None
         others, refused = self._other_engines(network, next(iter(packages.values())))
         timed = benchmark(packages, model, self.params.latency_rounds, others=others)
@@ -159,8 +160,8 @@ class Runner:
                     refused[engine] = str(error)
         return usable, refused
 
-    def _package(self, network: Network, outcome: Outcome, cell: Cell) -> tuple[float, float]:
-        """Build the package of a search: seconds to build and write it, and its error against onnxruntime."""
+    def _package(self, network: Network, outcome: Outcome, cell: Cell) -> float:
+        """Build and verify the package of a search; returns its error against onnxruntime."""
         from tcl.compiler.build import apply_schedules, build_executable
         from tcl.compiler.lowering import target_of
         from tcl.compiler.manifest import Manifest
@@ -174,7 +175,6 @@ class Runner:
             if task.workload.key in outcome.traces
             for name in task.functions
         }
-        started = time.monotonic()
         executable = build_executable(apply_schedules(network.mod, target, traces), target)
         manifest = Manifest(
             model=str(model.path.absolute()),
@@ -188,8 +188,12 @@ class Runner:
         )
         folder = self._package_folder(cell.name)
         write_package(folder, executable, manifest)
-        seconds = time.monotonic() - started
-        return seconds, verify(folder, model, self.device.num_cores, asdict(self.settings.verify)).max_rel
+        return verify(folder, model, self.device.num_cores, asdict(self.settings.verify)).max_rel
+
+    def _packages(self, network: str) -> list[str]:
+        """Names of the searches of a network that ended with a package."""
+        found = [cell.name for cell in cells(self.params) if Path(cell.network).stem == Path(network).stem]
+        return [name for name in found if (kept := self.read(name)) is not None and not kept["refused"]]
 
     def _package_folder(self, name: str) -> Path:
         return self.folder / "packages" / name
@@ -220,9 +224,10 @@ class Runner:
         from tcl.features.batch import FEATURE_VERSION
 
         names = ["device", "teachers", "fraction", "epochs", "visits", "build_workers", "cell_minutes"]
-        if name.endswith(".latency"):
-            names += ["networks", "trials", "seeds", "engines", "latency_rounds"]
-        sizes = {name: getattr(self.params, name) for name in names}
+        timing = name.endswith(".latency")
+        sizes = {name: getattr(self.params, name) for name in names + timing * ["engines", "latency_rounds"]}
+        if timing:
+            sizes["packages"] = self._packages(name.removesuffix(".latency"))
         return json.loads(
             json.dumps({**sizes, "target": self.device.target, "feature_version": FEATURE_VERSION})
         )

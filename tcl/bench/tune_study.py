@@ -44,7 +44,7 @@ class TuneParams:
     cell_minutes
         Time after which MetaSchedule begins no further round; what it has is its result, and the table says so.
     minutes
-        Time after which no further cell is begun.
+        Time after which no further search is begun; what was found is timed all the same.
     engines
         What the packages' latency is compared with: any of "onnxruntime", "torch", "torch-inductor".
     latency_rounds

@@ -51,7 +51,7 @@ def learn(studies: tuple[str, ...], logs: Path | None, minutes: float | None) ->
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0),
-    help="Begin nothing more of a study after so many minutes; 0 only writes the results again.",
+    help="Begin no search of a study after so many minutes; 0 only times packages and writes the results.",
 )
 def tune(studies: tuple[str, ...], minutes: float | None) -> Report:
     """Tune networks with TCL and with MetaSchedule's own cost models, by the studies of params.yaml.
