@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import linecache
+import os
 import platform
 import sys
 import threading
@@ -21,6 +22,10 @@ from typing import Any
 
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
 _LOCK = threading.Lock()
+_SPINS = "2000"
+"""How often a thread of TVM's pool yields while it waits for work, before it sleeps: about a millisecond, more than
+lies between two kernels. With TVM's own 300,000, on a busy machine, where each yield gives a time slice away, a process
+takes minutes to end."""
 
 
 def import_tvm(target: Mapping[str, Any] | None = None) -> ModuleType:
@@ -41,6 +46,7 @@ def import_tvm(target: Mapping[str, Any] | None = None) -> ModuleType:
     """
     family = intrinsic_family(target or {"kind": "llvm"})
     with _LOCK:
+        os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", _SPINS)
         if "tvm" not in sys.modules:
             with _hidden("torch"), _cheap_stack():
                 importlib.import_module("tvm")
