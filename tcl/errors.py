@@ -19,5 +19,9 @@ class WorkFailed(TclError):
     exit_code = 1
 
 
+class WrongResults(WorkFailed):
+    """A compiled program computes something else than its model, or crashes."""
+
+
 class DeviceLost(WorkFailed):
     """A device cannot be reached; what was measured is kept, and the work goes on when it is back."""

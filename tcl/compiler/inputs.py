@@ -60,6 +60,18 @@ def broken_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarra
     return arrays
 
 
+def extreme_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray]:
+    """Return random inputs whose floats are the largest, the smallest and ordinary numbers of their type."""
+    rng = np.random.default_rng(seed)
+    arrays = random_inputs(specs, seed)
+    for name, array in arrays.items():
+        if np.issubdtype(array.dtype, np.floating):
+            about = np.finfo(array.dtype)
+            numbers = np.array([about.max, about.min, about.tiny, -about.tiny, 0, 1, -1], array.dtype)
+            arrays[name] = rng.choice(numbers, size=array.shape)
+    return arrays
+
+
 def save_inputs(path: Path, specs: Sequence[TensorSpec], feed: dict[str, np.ndarray]) -> None:
     """Write arrays to an ``.npz`` file by position, since names may hold any character."""
     np.savez(path, *[feed[spec.name] for spec in specs])

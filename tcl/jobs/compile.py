@@ -6,7 +6,7 @@ Steps: read and lower the model → fetch the cost model → tune → build, ver
 import statistics
 import tempfile
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,11 @@ from tcl.console import note
 from tcl.devices.device import Device
 from tcl.devices.host import check_reachable, is_reachable
 from tcl.devices.store import DeviceStore
-from tcl.errors import WorkFailed
+from tcl.errors import WorkFailed, WrongResults
 from tcl.jobs.checks import time_on, verify_on
 from tcl.jobs.compile_report import TUNED, UNTUNED, CompileReport
 from tcl.jobs.dataset import alone_on, known_records
+from tcl.jobs.fallback import replace_wrong
 from tcl.jobs.programs import Network, read_network
 from tcl.jobs.tuning import recall, search, settle, task_rows
 from tcl.settings import Settings
@@ -93,10 +94,13 @@ class Tuned:
         By PrimFunc of the lowered module.
     rows
         The per-task table.
+    runners_up
+        The next best schedules, by workload key.
     """
 
     traces: dict[str, str]
     rows: "tuple[TaskRow, ...]"
+    runners_up: dict[str, list[str]] = field(default_factory=dict)
 
 
 def run(arguments: CompileArguments, settings: Settings) -> CompileReport:
@@ -165,7 +169,8 @@ def tune_with(model: "Model", network: Network, device: Device, settings: Settin
         settled[index] = outcome, reason
         if outcome.trace is not None:
             traces.update(dict.fromkeys(task.functions, outcome.trace))
-    return Tuned(traces, task_rows(network.tasks, settled))
+    runners_up = {outcome.task.workload.key: outcome.ranking for outcome, _ in settled}
+    return Tuned(traces, task_rows(network.tasks, settled), runners_up)
 
 
 def package(
@@ -176,7 +181,30 @@ def package(
     arguments: CompileArguments,
     settings: Settings,
 ) -> CompileReport:
-    """Build, verify against onnxruntime, time, and only then put the package in place."""
+    """Build, verify against onnxruntime, time, and only then put the package in place.
+
+    A schedule that makes the results wrong is replaced by the next best one.
+    """
+    try:
+        return _package(network, device, chosen, tuned, arguments, settings)
+    except WrongResults:
+        if device.rpc is not None:
+            raise
+        note("the results are wrong: looking for the schedule at fault")
+        found = replace_wrong(network.tasks, tuned.traces, tuned.rows, tuned.runners_up, device, settings)
+        if found is None:
+            raise
+        return _package(network, device, chosen, Tuned(*found), arguments, settings)
+
+
+def _package(
+    network: Network,
+    device: Device,
+    chosen: Chosen,
+    tuned: Tuned,
+    arguments: CompileArguments,
+    settings: Settings,
+) -> CompileReport:
     from tcl.compiler.build import apply_schedules, build_executable
     from tcl.compiler.lowering import target_of
     from tcl.compiler.manifest import Manifest

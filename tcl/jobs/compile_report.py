@@ -96,6 +96,9 @@ class CompileReport:
         if TUNED in latency and "onnxruntime" in latency:
             ratio = latency[TUNED]["median_seconds"] / latency["onnxruntime"]["median_seconds"]
             lines.append(f"its latency is {ratio:.2f}x onnxruntime's on the same threads")
+        wrong = [f"{row.name} ({row.note})" for row in self.manifest.tasks if "discarded" in row.note]
+        if wrong:
+            lines.append(f"schedules with wrong results were found: {', '.join(wrong)}")
         failed = [f"{row.name} ({row.note})" for row in self.manifest.tasks if "failed" in row.note]
         if failed:
             lines.append(f"compiled with the default schedule: {', '.join(failed)}")

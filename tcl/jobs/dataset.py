@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tcl.records.record import MeasureRecord
     from tcl.records.store import RecordStore
 
+WRONG_RESULTS = "run: wrong results"
+"""Error of a record whose candidate computes something else than its program."""
 _LOCK_SECONDS = 6 * 3600.0  # another measurement may take long
 
 
@@ -74,9 +76,16 @@ def to_record(device: str, result: "MeasureResult") -> "MeasureRecord":
 
 
 def known_records(settings: Settings, device: str, keys: set[str]) -> "Iterator[MeasureRecord]":
-    """This device's records of some workloads, from the dataset and from earlier tuning."""
-    for store in (dataset(settings), tuning_store(settings)):
-        yield from store.records(device, keys)
+    """This device's records of some workloads, from the dataset and from earlier tuning.
+
+    What a candidate measured does not count when it turned out later that its results are wrong.
+    """
+    stores = (dataset(settings), tuning_store(settings))
+    found = [record for store in stores for record in store.records(device, keys)]
+    wrong = {(record.workload, record.trace) for record in found if record.error == WRONG_RESULTS}
+    for record in found:
+        if record.error is not None or (record.workload, record.trace) not in wrong:
+            yield record
 
 
 def take_over_tuning(settings: Settings, device: str) -> int:

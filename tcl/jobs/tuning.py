@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tcl.console import progress
 from tcl.devices.device import Device
 from tcl.errors import WorkFailed
-from tcl.jobs.dataset import known_records, open_journal, to_record, tuning_store
+from tcl.jobs.dataset import WRONG_RESULTS, known_records, open_journal, to_record, tuning_store
 from tcl.jobs.ledger import note_tuned, thoroughness
 from tcl.jobs.measure import measure_options
 from tcl.settings import Settings
@@ -58,7 +58,11 @@ def recall(tasks: "Sequence[TuningTask]", device: Device, settings: Settings) ->
         observations.setdefault(record.workload, []).append(
             Observation(record.trace, _normalised(record, usual))
         )
-    searched = {record.content_id(): record.workload for record in records if record.origin == "search"}
+    searched = {
+        record.content_id(): record.workload
+        for record in records
+        if record.origin == "search" and record.error != WRONG_RESULTS
+    }
     return Known(observations, usual, dict(Counter(searched.values())))
 
 
@@ -112,13 +116,14 @@ def search(
 
 def _best_known(task: "SearchTask", known: Known) -> "TaskOutcome":
     """The fastest schedule measured earlier; none where all failed."""
-    from tcl.search.tuning import TaskOutcome
+    from tcl.search.tuning import RUNNERS_UP, TaskOutcome
 
     succeeded = [o for o in known.observations[task.workload.key] if o.seconds is not None]
     if not succeeded:
         return TaskOutcome(task)
-    best = min(succeeded, key=lambda o: o.seconds or 0.0)
-    return TaskOutcome(task, "known", best.trace, seconds=best.seconds)
+    best, *others = sorted(succeeded, key=lambda o: o.seconds or 0.0)
+    runners_up = [other.trace for other in others[:RUNNERS_UP]]
+    return TaskOutcome(task, "known", best.trace, seconds=best.seconds, ranking=runners_up)
 
 
 def _search_measured(

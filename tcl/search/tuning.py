@@ -15,6 +15,8 @@ from tcl.records.record import Workload
 from tcl.search.space import DesignSpace
 from tcl.search.task import Candidate, Model, Observation, TaskSearch
 
+RUNNERS_UP = 8
+"""Schedules that are kept of a task besides the best one."""
 _FIRST = 2  # candidates of a task's first round
 _ROUND = 16  # trials between two looks at where the budget gains most
 _NEGLIGIBLE = 5e-4  # of the network's time: what no candidate promises any more, ends the search
@@ -133,11 +135,11 @@ class _State:
             outcome.seconds, outcome.trace, fresh = ranking[0]
             outcome.status = "tuned" if fresh else "known"
             outcome.score = self.search.score(outcome.trace)
-            outcome.ranking = [trace for _, trace, _ in ranking[1:9]]
+            outcome.ranking = [trace for _, trace, _ in ranking[1 : 1 + RUNNERS_UP]]
         elif self.proposals:
             outcome.trace, outcome.score = self.proposals[0].trace, self.proposals[0].score
             outcome.status = "predicted"
-            outcome.ranking = [c.trace for c in self.proposals[1:9]]
+            outcome.ranking = [c.trace for c in self.proposals[1 : 1 + RUNNERS_UP]]
         return outcome
 
 

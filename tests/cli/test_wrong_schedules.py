@@ -1,0 +1,65 @@
+"""A schedule whose results are wrong is planted among the records: no package may be made with it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import onnxruntime
+from command_line import DEVICE
+
+from tcl.records.store import RecordStore
+
+
+def test_compile_takes_the_next_best_when_the_fastest_schedule_gives_wrong_results(learnt, tmp_path):
+    store = RecordStore(learnt.root / "data")
+    (key,) = [k for k, w in store.workloads(DEVICE).items() if str(list(w.summary.spatial)) == "[1, 48]"]
+    records = list(store.records(DEVICE, {key}))
+    target = learnt.ok("device", "show", DEVICE)["device"]["target"]
+    learnt.ok("device", "add", "planted", "--target", json.dumps(target))
+    (product,) = {
+        instruction[2][0]
+        for record in records
+        for instruction in json.loads(record.trace)[0]
+        if instruction[0] == "GetSBlock" and "matmul" in instruction[2][0]
+    }
+    rounding = [["GetSBlock", [], [product, "main"], ["b0"]], ["UnsafeSetDType", ["b0"], [0, "float16"], []]]
+    planted = replace(
+        records[0], device="planted", trace=json.dumps([rounding, []]), run_seconds=(1e-9,), error=None
+    )
+    store.append([], [planted, *(replace(record, device="planted") for record in records)])
+    version = next(v for v in learnt.ok("models")["models"] if v["owner"] == DEVICE)["version"]
+    register_copy(learnt, "planted", version)
+
+    outcome = learnt.run(
+        "compile", "matmul48.onnx", "--device", "planted", "--trials", "0", "-o", "planted", "--json"
+    )
+    assert outcome.code == 0, outcome.err
+    (row,) = [row for row in outcome.json["tasks"] if row["workload"] == key]
+    assert row["schedule"] == "tuned" and "1 schedule discarded: the best gives wrong results" in row["note"]
+    assert outcome.json["verification"]["max_rel"] <= 1e-4
+    kept = (learnt.root / "planted" / "records" / "database_tuning_record.json").read_text()
+    assert "UnsafeSetDType" not in kept
+
+    feed = {"x": np.random.default_rng(5).standard_normal((1, 64), dtype=np.float32)}
+    np.savez(tmp_path / "in.npz", **feed)
+    learnt.ok("run", "planted", "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
+    expected = onnxruntime.InferenceSession(learnt.root / "matmul48.onnx").run(None, feed)[0]
+    with np.load(tmp_path / "out.npz", allow_pickle=False) as arrays:
+        np.testing.assert_allclose(arrays["y"], expected, rtol=1e-4, atol=1e-4)
+
+    again = learnt.ok("compile", "matmul48.onnx", "--device", "planted", "--trials", "0", "-o", "planted")
+    (row,) = [row for row in again["tasks"] if row["workload"] == key]
+    assert row["note"] == "measured before"
+
+
+def register_copy(project, device: str, version: int) -> None:
+    """Register a version of the host's cost model for another device."""
+    from tcl.registry.registry import Registry
+    from tcl.settings import load_settings
+
+    registry = Registry(load_settings(project.root))
+    found = registry.resolve(DEVICE, version=version)
+    tags = {key: found.tags[key] for key in ("data_hash", "feature_version", "tvm_version")}
+    registry.register(device, registry.fetch(found), tags=tags, metrics={}, params={}, curves={})
