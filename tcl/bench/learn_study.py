@@ -55,7 +55,8 @@ class LearnParams:
     first_rows
         Labels per task of the first device of a stream, and of the source of the sampler's model.
     visits, most_epochs
-        Length of a training in candidates seen (epochs follow from the size of the data), and its bound in epochs.
+        Length of a training in candidates seen (epochs follow from the size of the data, at
+        least 12), and its bound in epochs.
     budget_seconds
         Training time of the comparison at equal wall-clock time.
     source, target
@@ -200,7 +201,7 @@ class Study:
     def options(self, rows: int, seed: int, seconds: float | None = None) -> TrainOptions:
         """The training's options for so many rows."""
         epochs = (
-            min(max(self.params.visits // rows, 5), self.params.most_epochs) if seconds is None else 10_000
+            min(max(self.params.visits // rows, 12), self.params.most_epochs) if seconds is None else 10_000
         )
         return TrainOptions(epochs=epochs, seed=seed, seconds=seconds, patience=epochs)
 

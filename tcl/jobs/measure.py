@@ -169,29 +169,29 @@ def choose(
 ) -> Plan:
     """Fill each program's pool and choose from it what the dataset lacks."""
     from tcl.jobs.pool import draw_pool
-    from tcl.jobs.sampler import open_sampler
+    from tcl.jobs.sampler import Wish, open_sampler
     from tcl.measuring.types import MeasureRequest
 
     traces = _known_traces(tasks, device, settings)
     sampler: Sampler = open_sampler(arguments.sampler, device, settings)
-    plan, queues = Plan({}), []
-    with progress("choosing candidates", len(tasks)) as advance:
+    plan, queues, wishes = Plan({}), [], []
+    with progress("drawing candidates", len(tasks)) as advance:
         for index, task in enumerate(tasks):
-            workload = task.workload
             pool = draw_pool(task, device, settings.measure.pool_size, settings.measure.seed)
-            known = traces.get(workload.key, [])
             wanted = _quota(arguments.budget, index, len(tasks), len(pool), settings.measure.fraction)
-            chosen = sampler.choose(pool, wanted - len(known), pool.find(known))
-            plan.programs[workload.key] = ProgramReport(workload.name, workload.key, len(pool), len(known))
-            queues.append(
-                [
-                    MeasureRequest(
-                        workload.key, workload.program, device.target, pool.trace(number), sampler.origin
-                    )
-                    for number in chosen
-                ]
-            )
-            advance(detail=workload.name)
+            wishes.append(Wish(pool, wanted, traces.get(task.workload.key, [])))
+            advance(detail=task.workload.name)
+    for task, wish, chosen in zip(tasks, wishes, sampler.choose(wishes), strict=True):
+        workload, pool = task.workload, wish.pool
+        plan.programs[workload.key] = ProgramReport(workload.name, workload.key, len(pool), len(wish.known))
+        queues.append(
+            [
+                MeasureRequest(
+                    workload.key, workload.program, device.target, pool.trace(number), sampler.origin
+                )
+                for number in chosen
+            ]
+        )
     plan.requests = [request for request in chain(*zip_longest(*queues)) if request is not None]
     return plan
 
@@ -270,7 +270,7 @@ def _known_traces(tasks: "Sequence[TuningTask]", device: Device, settings: Setti
 
 
 def _quota(budget: int | None, index: int, programs: int, pool: int, fraction: float) -> int:
-    """Measurements that a program should have in the end."""
+    """Measurements that a program should have in the end; the sampler may move some to another."""
     if budget is None:
         return math.ceil(fraction * pool)
     return budget // programs + (index < budget % programs)

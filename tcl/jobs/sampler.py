@@ -1,6 +1,7 @@
 """Who chooses from a candidate pool: chance, or RDU with the best cost model at hand."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -12,7 +13,27 @@ from tcl.settings import Settings
 
 if TYPE_CHECKING:
     from tcl.costmodel.network import CostModel
+    from tcl.features.batch import FeatureBatch
     from tcl.jobs.pool import Pool
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How many candidates of a pool should be measured in the end.
+
+    Attributes
+    ----------
+    pool
+        The candidates.
+    wanted
+        How many.
+    known
+        Traces of the program that are measured already.
+    """
+
+    pool: "Pool"
+    wanted: int
+    known: Sequence[str]
 
 
 class Sampler(Protocol):
@@ -21,8 +42,8 @@ class Sampler(Protocol):
     origin: str
     """What the records say of how they were chosen."""
 
-    def choose(self, pool: "Pool", count: int, known: Sequence[int]) -> list[int]:
-        """Numbers of `count` candidates of the pool besides those that are known; none when `count` is not positive."""
+    def choose(self, wishes: Sequence[Wish]) -> list[list[int]]:
+        """Numbers of the candidates to measure of each pool, besides those that are known."""
 
 
 class RandomSampler:
@@ -33,15 +54,18 @@ class RandomSampler:
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    def choose(self, pool: "Pool", count: int, known: Sequence[int]) -> list[int]:
+    def choose(self, wishes: Sequence[Wish]) -> list[list[int]]:
         """See `Sampler.choose`."""
+        return [self._choose(wish.pool, wish.wanted - len(wish.known), wish.known) for wish in wishes]
+
+    def _choose(self, pool: "Pool", count: int, known: Sequence[str]) -> list[int]:
         order = np.random.default_rng([self.seed, len(pool)]).permutation(len(pool))
-        fresh = order[~np.isin(order, known)]
+        fresh = order[~np.isin(order, pool.find(known))]
         return fresh[: max(count, 0)].tolist()
 
 
 class RduSampler:
-    """Representative, diverse and uncertain candidates.
+    """Representative, diverse and uncertain candidates; more of the programs that the model is unsure of.
 
     Parameters
     ----------
@@ -61,21 +85,22 @@ class RduSampler:
         self.model = model
         self.seed = seed
 
-    def choose(self, pool: "Pool", count: int, known: Sequence[int]) -> list[int]:
+    def choose(self, wishes: Sequence[Wish]) -> list[list[int]]:
         """See `Sampler.choose`."""
-        from tcl.sampling.rdu import select
+        from tcl.sampling.rdu import TERMS
+        from tcl.sampling.tasks import most_share, select_tasks
 
-        if count <= 0:
-            return []
-        features = pool.features(self.device)
-        if self.model is None:
-            embeddings, uncertainty = _standardised(features.values), np.zeros(len(pool), np.float32)
-            terms = frozenset("rd")
-        else:
-            embeddings, uncertainty = self.model.embed(features), self.model.score(features)[1]
-            terms = frozenset("rdu")
-        chosen = np.asarray(known, np.int64)
-        return select(embeddings, uncertainty, count, chosen=chosen, terms=terms, seed=self.seed).tolist()
+        # More than its greatest share of one program is no reason to measure less of the others.
+        had = sum(min(len(wish.known), most_share(wish.wanted)) for wish in wishes)
+        left = sum(wish.wanted for wish in wishes) - had
+        if left <= 0:
+            return [[] for _ in wishes]
+        batches = [wish.pool.features(self.device) for wish in wishes]
+        known = [np.asarray(wish.pool.find(wish.known), np.int64) for wish in wishes]
+        model = self.model or FeatureModel()
+        terms = TERMS if self.model else TERMS - {"u"}
+        chosen = select_tasks(batches, model, left, chosen=known, terms=terms, seed=self.seed)
+        return [numbers.tolist() for numbers in chosen]
 
 
 def open_sampler(name: str, device: Device, settings: Settings) -> Sampler:
@@ -107,9 +132,16 @@ def _best_model(device: Device, settings: Settings) -> "CostModel | None":
     return None
 
 
-def _standardised(values: np.ndarray) -> np.ndarray:
-    """float32[n, L, V] step values as float32[n, k] of those columns that differ between candidates."""
-    flat = values.reshape(len(values), -1)
-    spread = flat.std(axis=0)
-    varying = spread > 1e-6
-    return (flat[:, varying] - flat[:, varying].mean(axis=0)) / spread[varying]
+class FeatureModel:
+    """Stands in for a cost model where there is none: the features are the embedding, nothing is uncertain."""
+
+    def score(self, batch: "FeatureBatch") -> tuple[np.ndarray, np.ndarray]:
+        """Zeros."""
+        return np.zeros(len(batch), np.float32), np.zeros(len(batch), np.float32)
+
+    def embed(self, batch: "FeatureBatch") -> np.ndarray:
+        """float32[n, k]: those step values that differ between candidates, standardised."""
+        flat = batch.values.reshape(len(batch), -1)
+        spread = flat.std(axis=0)
+        varying = spread > 1e-6
+        return (flat[:, varying] - flat[:, varying].mean(axis=0)) / spread[varying]

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
 from tcl.features.batch import FeatureBatch
 from tcl.sampling.rdu import TERMS, allot, select
 
-if TYPE_CHECKING:
-    from tcl.costmodel.network import CostModel
+_LEAST, _MOST = 0.5, 2.0  # how far a task's uncertainty moves its weight
 
-_LEAST, _MOST = 0.5, 2.0  # how far a task's uncertainty moves its share
+
+class Model(Protocol):
+    """What sampling needs of a cost model."""
+
+    def score(self, batch: FeatureBatch) -> tuple[np.ndarray, np.ndarray]: ...
+    def embed(self, batch: FeatureBatch) -> np.ndarray: ...
+
+
+def most_share(even: int) -> int:
+    """Most candidates that `select_tasks` gives a task whose size alone would give `even`."""
+    return int(np.ceil(even * _MOST / _LEAST))
 
 
 def select_tasks(
-    batches: Mapping[str, FeatureBatch],
-    model: CostModel,
+    batches: Sequence[FeatureBatch],
+    model: Model,
     total: int,
     *,
-    chosen: Mapping[str, np.ndarray] | None = None,
+    chosen: Sequence[np.ndarray] | None = None,
     terms: frozenset[str] = TERMS,
     seed: int,
-) -> dict[str, np.ndarray]:
+) -> list[np.ndarray]:
     """Divide a budget over tasks and choose by RDU in each.
 
     A task's share follows the size of its pool and, with "u", how unsure the model is of it on average: between half
@@ -33,7 +42,7 @@ def select_tasks(
     Parameters
     ----------
     batches
-        The candidates of each task, by workload key.
+        The candidates of each task.
     model
         Embeds them and says how unsure it is.
     total
@@ -45,19 +54,18 @@ def select_tasks(
 
     Returns
     -------
-    dict
-        For every task the indices of its chosen candidates, int64[.].
+    list
+        The indices of each task's chosen candidates, int64[.].
     """
-    before = {key: np.unique((chosen or {}).get(key, np.empty(0, np.int64))) for key in batches}
-    uncertainty = {key: model.score(batch)[1] for key, batch in batches.items()}
-    left = np.array([len(batch) - len(before[key]) for key, batch in batches.items()])
+    before = [np.unique(rows) for rows in chosen or [np.empty(0, np.int64)] * len(batches)]
+    uncertainty = [model.score(batch)[1] for batch in batches]
+    left = np.array([len(batch) - len(rows) for batch, rows in zip(batches, before, strict=True)])
     weights = left.astype(np.float64)
     if "u" in terms:
-        means = np.array([values.mean() if len(values) else 0.0 for values in uncertainty.values()])
+        means = np.array([values.mean() if len(values) else 0.0 for values in uncertainty])
         weights *= np.clip(means / max(float(np.average(means, weights=weights + 1e-9)), 1e-9), _LEAST, _MOST)
-    return {
-        key: select(
-            model.embed(batch), uncertainty[key], int(share), chosen=before[key], terms=terms, seed=seed
-        )
-        for (key, batch), share in zip(batches.items(), allot(total, weights, left.tolist()), strict=True)
-    }
+    shares = allot(total, weights, left.tolist())
+    return [
+        select(model.embed(batch), spread, int(share), chosen=rows, terms=terms, seed=seed)
+        for batch, spread, rows, share in zip(batches, uncertainty, before, shares, strict=True)
+    ]
