@@ -4,6 +4,7 @@ from contextlib import nullcontext
 
 from prefect import flow
 
+from flows.farm import farm
 from flows.limits import device_limit, only_one
 from flows.tasks import show, show_waiting, step
 from tcl.devices.patience import told_to
@@ -26,7 +27,7 @@ def compile(arguments: CompileArguments, settings: Settings | None = None) -> Co
     chosen = resolve_cost_model(arguments, settings)
     measuring = only_one(device_limit(device.name)) if settings.tuning.trials else nullcontext()
     with told_to(show_waiting):
-        with measuring:
+        with measuring, farm(settings):
             tuned = tune(network, device, chosen, settings)
         report = write_package(network, device, chosen, tuned, arguments, settings)
     record_run(report, settings)

@@ -2,6 +2,7 @@
 
 from prefect import flow
 
+from flows.farm import farm
 from flows.limits import KNOWLEDGE_BASE, only_one
 from flows.tasks import show, show_link, show_text, step
 from tcl.jobs import distill as job
@@ -23,7 +24,8 @@ def distill(arguments: DistillArguments, settings: Settings | None = None) -> Di
         known = None if arguments.again else find_learnt(data.device.name, data.data_hash, settings)
         if known is not None:
             return job.already_learnt(known)
-        result = learn(data, arguments, settings)
+        with farm(settings):
+            result = learn(data, arguments, settings)
         report = register(data, result, settings)
     show(report.table(), f"distill-{arguments.device}")
     card, page = job.card(report, settings)

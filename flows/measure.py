@@ -3,6 +3,7 @@
 from prefect import flow
 
 from flows.events import announce
+from flows.farm import farm
 from flows.limits import device_limit, only_one
 from flows.tasks import show, show_waiting, step
 from tcl.devices.patience import told_to
@@ -25,7 +26,12 @@ def measure(arguments: MeasureArguments, settings: Settings | None = None) -> Me
     settings = settings or load_settings()
     device = open_device(arguments, settings)
     tasks = extract_programs(arguments, device)
-    with only_one(device_limit(device.name)), alone_on(device.name, settings), told_to(show_waiting):
+    with (
+        only_one(device_limit(device.name)),
+        alone_on(device.name, settings),
+        told_to(show_waiting),
+        farm(settings),
+    ):
         plan = choose_candidates(tasks, device, arguments, settings)
         seconds = measure_candidates(plan, tasks, device, arguments, settings)
     version = version_dataset(arguments, settings)

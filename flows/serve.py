@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flows.server import address_of, running_server
 from tcl.console import note
@@ -61,25 +61,37 @@ def _run(settings: Settings) -> None:
     from prefect.client.orchestration import get_client
     from prefect.runner import Runner
 
+    from flows import promotions
+    from flows.deploy import deploy, work
     from flows.limits import KNOWLEDGE_BASE, device_limit, ensure_limits
 
     devices = [device.name for device in DeviceStore(settings.devices_dir).list()]
     ensure_limits([KNOWLEDGE_BASE, *map(device_limit, devices)])
+    deployments, pool = _deployments(settings), settings.serve.work_pool
     runner = Runner(name="tcl", query_seconds=_POLL_SECONDS, prefetch_seconds=_POLL_SECONDS, limit=None)
     logging.getLogger("prefect.runner.state_proposer").setLevel(
         logging.WARNING
     )  # of each look at a run that waits
-    served = {item.name: runner.add_deployment(item) for item in _deployments(settings)}
+    served: dict[str, Any]
+    if pool is not None:
+        served = deploy(deployments, pool)
+    else:
+        served = {item.name: runner.add_deployment(item) for item in deployments}
     with get_client(sync_client=True) as client:
         client.create_flow_run_from_deployment(served["reconcile"], name="reconcile at the start")
     note(f"serving {', '.join(served)}; Ctrl-C stops")
-    asyncio.run(runner.start())
+    with promotions.following(settings):
+        if pool is not None:
+            work(settings, pool)
+        else:
+            asyncio.run(runner.start())
 
 
 def _deployments(settings: Settings) -> "list[RunnerDeployment]":
     from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
-    from prefect.deployments.runner import RunnerDeployment
+    from prefect.deployments.runner import EntrypointType, RunnerDeployment
 
+    from flows import promotions
     from flows.compile import compile
     from flows.events import on_new_records
     from flows.measure import measure
@@ -87,21 +99,25 @@ def _deployments(settings: Settings) -> "list[RunnerDeployment]":
 
     # Runs that the schedule made while nobody served would come all at once: one is enough.
     one_is_enough = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW)
+    module = EntrypointType.MODULE_PATH  # a flow is found on every host, wherever its files are
     return [
-        RunnerDeployment.from_flow(measure, measure.name),
+        RunnerDeployment.from_flow(measure, measure.name, entrypoint_type=module),
         RunnerDeployment.from_flow(
             continual_distillation,
             continual_distillation.name,
+            entrypoint_type=module,
             triggers=[on_new_records()],
             concurrency_limit=1,
         ),
-        RunnerDeployment.from_flow(compile, compile.name),
+        RunnerDeployment.from_flow(compile, compile.name, entrypoint_type=module),
         RunnerDeployment.from_flow(
             reconcile,
             reconcile.name,
+            entrypoint_type=module,
             interval=timedelta(seconds=settings.serve.reconcile_seconds),
             concurrency_limit=one_is_enough,
         ),
+        *promotions.deployments(settings),
     ]
 
 

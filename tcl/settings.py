@@ -37,6 +37,8 @@ class PrefectSettings:
 
     api_url: str | None = None
     """A Prefect API; unset: single commands run in process. ``PREFECT_API_URL`` has the same effect."""
+    dask: str | None = None
+    """Address of a Dask scheduler whose workers build candidates and make features; unset: this host does."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,10 @@ class ServeSettings:
     """Port, on the loopback interface, of the Prefect server that it starts when no Prefect API is set."""
     reconcile_seconds: float = _number(300.0, 1)
     """Seconds between two comparisons of the dataset with the registry."""
+    work_pool: str | None = None
+    """Prefect work pool of a fleet: each host that serves it takes runs from it. Unset: all run on this host."""
+    runs: int = _number(2, 1)
+    """Runs that this host takes from the work pool at a time."""
 
 
 @dataclass(frozen=True)

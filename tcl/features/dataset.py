@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tcl.errors import BadInput
+from tcl.farm import spread
 from tcl.features.ansor import StepsEncoder, gather
 from tcl.features.batch import STEP_WIDTH, FeatureBatch
 from tcl.features.device import device_descriptor
@@ -230,10 +231,11 @@ def _load_shard(
             if limit is None or len(rows_of[key]) < limit:
                 rows_of[key].append((skeleton, decision, origin, second))
     descriptor = device_descriptor(device)
+    rows = [tuple(zip(*rows_of.pop(key), strict=True)) for key in keys]
+    skeletons, decisions, origins_of, seconds_of = zip(*rows, strict=True)
+    encoded = spread(encode_records, [workloads[key] for key in keys], skeletons, decisions)
     parts = []
-    for key in keys:
-        skeletons, decisions, origins, latencies = zip(*rows_of[key], strict=True)
-        kinds, values = encode_records(workloads[key], skeletons, decisions)
+    for key, origins, latencies, (kinds, values) in zip(keys, origins_of, seconds_of, encoded, strict=True):
         n = len(kinds)
         batch = FeatureBatch(
             kinds,

@@ -16,10 +16,12 @@ from typing import Any
 from tcl.devices.device import Device
 from tcl.devices.patience import patiently
 from tcl.errors import BadInput, DeviceLost, WorkFailed
+from tcl.farm import current_farm
 from tcl.measuring.builders import Builders, Job
+from tcl.measuring.farm_builders import FarmBuilders
 from tcl.measuring.pool import Worker, WorkerPool
 from tcl.measuring.storms import StormWatch
-from tcl.measuring.types import MeasureOptions, MeasureRequest, MeasureResult
+from tcl.measuring.types import MeasureOptions, MeasureRequest, MeasureResult, half_of_memory
 from tcl.scratch import machine_folder
 
 _BATCH = 16  # a candidate of a storm is timed again after so many others of its kind, or at the end
@@ -58,13 +60,14 @@ class MeasuringEngine:
             )
         self._device = device
         self._options = options or MeasureOptions()
-        self._builder_count = self._options.builders or cores
+        self._farm = current_farm()
+        self._builder_count = self._farm.slots if self._farm else self._options.builders or cores
         self._overlap = self._options.overlap or device.rpc is not None
         self._seconds = self._options.run_timeout + (0.0 if device.rpc is None else _SESSION_SECONDS)
         self._storms = StormWatch(self._options.storm_spread, self._options.storm_floor)
         self._best: dict[str, float] = {}
         self._pool: WorkerPool | None = None
-        self._builders: Builders | None = None
+        self._builders: Builders | FarmBuilders | None = None
         self._runner: Worker
 
     def __enter__(self) -> MeasuringEngine:
@@ -117,7 +120,7 @@ class MeasuringEngine:
             for job in (*ready, *stormy):
                 job.discard()
 
-    def _start(self) -> tuple[WorkerPool, Builders]:
+    def _start(self) -> tuple[WorkerPool, Builders | FarmBuilders]:
         """Start the workers once the server has loaded TVM; does nothing the second time."""
         if self._pool is None:
             raise RuntimeError("the engine is not open: use it in a with statement")
@@ -125,9 +128,10 @@ class MeasuringEngine:
             return self._pool, self._builders
         device, options = self._device, self._options
         self._pool.wait_until_ready()
-        limits = {"memory_bytes": options.memory_bytes or _half_of_memory()}
+        limits = {"memory_bytes": options.memory_bytes or half_of_memory()}
         remote = device.rpc is not None
-        builders = Builders(self._pool, self._builder_count, limits, options.build_timeout, archive=remote)
+        count = 1 if self._farm else self._builder_count  # a farm leaves the reference kernel to this host
+        builders = Builders(self._pool, count, limits, options.build_timeout, archive=remote)
         reference = builders.build_reference(device.target, device.num_cores, device.vector_bits)
         if "error" in reference:
             raise WorkFailed(f"the reference kernel for device {device.name} failed: {reference['error']}")
@@ -141,7 +145,7 @@ class MeasuringEngine:
         self._builders = builders
         return self._pool, builders
 
-    def _time(self, job: Job, pool: WorkerPool, builders: Builders) -> bool:
+    def _time(self, job: Job, pool: WorkerPool, builders: Builders | FarmBuilders) -> bool:
         """Time a built job; tell whether it ran. Otherwise its error says why."""
         best = self._best.get(job.request.workload, float("inf"))
         message = {
@@ -209,7 +213,3 @@ def _only_timing_here() -> Iterator[None]:
         yield
     finally:
         os.close(folder)
-
-
-def _half_of_memory() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2

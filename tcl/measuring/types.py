@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -102,6 +103,11 @@ class MeasureOptions:
     storm_retries: int = 2
     overlap: bool = False
     device_wait: float = 600.0
+
+
+def half_of_memory() -> int:
+    """Half of this machine's memory, in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 def summarise_failures(results: Iterable[MeasureResult]) -> str:
