@@ -78,19 +78,24 @@ def search(
     callbacks = [ms.measure_callback.AddToDatabase()]
     if cost_model is not None:
         callbacks.append(ms.measure_callback.UpdateCostModel())
-    ms.tune.tune_tasks(
-        tasks=tune_contexts(programs, target, options),
-        task_weights=list(weights),
-        work_dir="",
-        max_trials_global=options.trials,
-        num_trials_per_iter=options.per_round,
-        builder=_Builder(answers),
-        runner=_Runner(answers),
-        database="memory",
-        cost_model=cost_model or ms.cost_model.RandomModel(),
-        measure_callbacks=callbacks,
-        task_scheduler=scheduler,
-    )
+    try:
+        ms.tune.tune_tasks(
+            tasks=tune_contexts(programs, target, options),
+            task_weights=list(weights),
+            work_dir="",
+            max_trials_global=options.trials,
+            num_trials_per_iter=options.per_round,
+            builder=_Builder(answers),
+            runner=_Runner(answers),
+            database="memory",
+            cost_model=cost_model or ms.cost_model.RandomModel(),
+            measure_callbacks=callbacks,
+            task_scheduler=scheduler,
+        )
+    except Exception:
+        if answers.error is not None:
+            raise answers.error from None
+        raise
 
 
 def tune_contexts(
@@ -134,8 +139,16 @@ class _Answers:
         self._measure = measure
         self._kept: dict[str, Answer] = {}
         self._count = 0
+        self.error: BaseException | None = None
 
     def build(self, inputs: Sequence[Any]) -> list[Any]:
+        try:
+            return self._build(inputs)
+        except BaseException as error:  # on its way through C++ it would lose its class
+            self.error = error
+            raise
+
+    def _build(self, inputs: Sequence[Any]) -> list[Any]:
         number, candidates = self._round(inputs)
         traces = [json.dumps(plain_json(c.sch.trace.as_json()), separators=(",", ":")) for c in candidates]
         built = []
