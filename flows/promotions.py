@@ -10,7 +10,7 @@ from datetime import timedelta
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
-from prefect.deployments.runner import RunnerDeployment
+from prefect.deployments.runner import EntrypointType, RunnerDeployment
 
 from flows.compile import compile
 from flows.tasks import show, show_link
@@ -40,12 +40,17 @@ def deployments(settings: Settings) -> list[RunnerDeployment]:
     """Return what to serve: the look on a schedule, and the one that a promotion asks for."""
     # A look that is due while the last one still compiles is left out; one that a promotion asks for waits its turn.
     left_out = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW)
+    module = EntrypointType.MODULE_PATH  # a flow is found on every host, wherever its files are
     interval = timedelta(seconds=settings.promotion.poll_seconds)
     return [
         RunnerDeployment.from_flow(
-            promotions, promotions.name, interval=interval, concurrency_limit=left_out
+            promotions,
+            promotions.name,
+            interval=interval,
+            concurrency_limit=left_out,
+            entrypoint_type=module,
         ),
-        RunnerDeployment.from_flow(promotions, _AT_ONCE, concurrency_limit=1),
+        RunnerDeployment.from_flow(promotions, _AT_ONCE, concurrency_limit=1, entrypoint_type=module),
     ]
 
 
