@@ -32,11 +32,11 @@ def run_module(
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
 
-def die_with(parent: int) -> None:
-    """Let the kernel kill this process when its parent, the process `parent`, ends."""
+def die_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Let the kernel send this process a signal when its parent, the process `parent`, ends."""
     if not sys.platform.startswith("linux"):
         return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it has ended already
         os._exit(1)
 

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import click
 
-from tcl.cli.command import Report, command
+from tcl.cli.command import Group, Report, command
+from tcl.cli.options import Number, WholeNumber
 
 
-@click.group()
+@click.group(cls=Group)
 def entry() -> None:
     """Benchmarks of learning and tuning, and the networks that they use."""
 
@@ -30,9 +31,7 @@ def export(names: tuple[str, ...], output: Path) -> Report:
 @click.option(
     "--logs", type=click.Path(path_type=Path), help="Folder of public Ansor logs, a folder for each device."
 )
-@click.option(
-    "--minutes", type=click.FloatRange(min=0), help="Begin nothing more of a study after so many minutes."
-)
+@click.option("--minutes", type=Number(min=0), help="Begin nothing more of a study after so many minutes.")
 def learn(studies: tuple[str, ...], logs: Path | None, minutes: float | None) -> Report:
     """Compare samplers, networks and transfer on held-out workloads, by the studies of params.yaml.
 
@@ -50,7 +49,7 @@ def learn(studies: tuple[str, ...], logs: Path | None, minutes: float | None) ->
 @click.argument("studies", metavar="[STUDY]...", nargs=-1)
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     help="Begin no search of a study after so many minutes; 0 only times packages and writes the results.",
 )
 def tune(studies: tuple[str, ...], minutes: float | None) -> Report:
@@ -66,6 +65,25 @@ def tune(studies: tuple[str, ...], minutes: float | None) -> Report:
     return Report(results, markdown(results).splitlines())
 
 
+@command("capacity")
+@click.option(
+    "--records",
+    "sizes",
+    type=WholeNumber(1),
+    multiple=True,
+    help="A number of records; may be repeated, the smallest first. Default: 10^4, 10^5 and 10^6.",
+)
+@click.option("--devices", type=WholeNumber(1), default=200, help="Devices in the registry; default 200.")
+def capacity(sizes: tuple[int, ...], devices: int) -> Report:
+    """Measure time, memory and bytes with copies of the project's records, and with many devices."""
+    from tcl.bench.capacity import SIZES, bench_capacity, lines
+    from tcl.settings import load_settings
+
+    results = bench_capacity(load_settings(), sizes or SIZES, devices)
+    return Report(results, lines(results))
+
+
+entry.add_command(capacity)
 entry.add_command(export)
 entry.add_command(learn)
 entry.add_command(tune)

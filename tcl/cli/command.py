@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from tcl.errors import TclError
+from tcl.cli.surroundings import sentence_of
+from tcl.errors import TclError, WorkFailed
 from tcl.jobs.tables import Table
 from tcl.scratch import scratch_folder
 
@@ -52,13 +53,8 @@ class Command(click.Command):
         )
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        as_json = "--json" in args
-        try:
+        with _usage_as_json(args):
             return super().parse_args(context, args)
-        except click.UsageError as error:  # click shows it with the usage and leaves with this code
-            if as_json:
-                _print_error(error.format_message(), error.exit_code)
-            raise
 
     def invoke(self, context: click.Context) -> None:
         as_json = context.params.pop("as_json")
@@ -69,8 +65,34 @@ class Command(click.Command):
             _fail(f"interrupted: {self.kept}", INTERRUPTED, as_json)
         except TclError as error:
             _fail(str(error), error.exit_code, as_json)
+        except OSError as error:
+            if (sentence := sentence_of(error)) is None:
+                raise
+            _fail(sentence, WorkFailed.exit_code, as_json)
         else:
             _print(report, as_json)
+
+
+class Group(click.Group):
+    """A group of commands that reports an unknown one as its commands report their usage errors."""
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        with _usage_as_json(args):
+            return super().resolve_command(context, args)
+
+
+@contextlib.contextmanager
+def _usage_as_json(args: list[str]) -> Iterator[None]:
+    """Print a usage error as JSON where that is asked for; click shows it with the usage and ends the process."""
+    as_json = "--json" in args
+    try:
+        yield
+    except click.UsageError as error:
+        if as_json:
+            _print_error(error.format_message(), error.exit_code)
+        raise
 
 
 def command(name: str, **attributes: Any) -> Callable[[Callable[..., Report]], click.Command]:

@@ -4,7 +4,14 @@ import click
 
 from tcl.cli.command import Report, command
 from tcl.cli.execute import run_job
-from tcl.cli.options import device_option, model_argument, package_option, shapes_option, trials_option
+from tcl.cli.options import (
+    WholeNumber,
+    device_option,
+    model_argument,
+    package_option,
+    shapes_option,
+    trials_option,
+)
 from tcl.errors import BadInput
 from tcl.jobs.compile import CompileArguments
 
@@ -16,7 +23,7 @@ from tcl.jobs.compile import CompileArguments
 @trials_option
 @package_option
 @click.option("--alias", type=click.Choice(["champion", "challenger"]), help="Cost model; default: champion.")
-@click.option("--version", type=click.IntRange(1), help="Version of the cost model.")
+@click.option("--version", type=WholeNumber(1), help="Version of the cost model.")
 @click.option("--force", is_flag=True, help="Use a champion that the gate refuses; the package records why.")
 def entry(
     model: str,

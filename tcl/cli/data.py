@@ -4,12 +4,12 @@ from dataclasses import asdict
 
 import click
 
-from tcl.cli.command import Report, command
+from tcl.cli.command import Group, Report, command
 from tcl.jobs.tables import Table
 from tcl.settings import load_settings
 
 
-@click.group()
+@click.group(cls=Group)
 def entry() -> None:
     """Show and fetch the measure records and their versions."""
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from tcl.cli.command import Report, command
+from tcl.cli.command import Group, Report, command
 from tcl.devices.device import Device, Rpc
 from tcl.devices.store import DeviceStore
 from tcl.errors import BadInput
@@ -13,7 +13,7 @@ from tcl.jobs.tables import Table
 from tcl.settings import load_settings
 
 
-@click.group(name="device")
+@click.group(name="device", cls=Group)
 def entry() -> None:
     """Detect, add and show the devices to compile for."""
 

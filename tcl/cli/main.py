@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from tcl import __version__
+from tcl.cli.command import Group
 
 # command -> (module, short help). The help stands here so that `tcl --help` imports none of the modules.
 COMMANDS = {
@@ -30,7 +31,7 @@ COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Group):
     """A group that imports a command's module when the command is called."""
 
     def list_commands(self, context: click.Context) -> list[str]:

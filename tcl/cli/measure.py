@@ -4,7 +4,7 @@ import click
 
 from tcl.cli.command import Report, command
 from tcl.cli.execute import run_job
-from tcl.cli.options import device_option, models_argument, shapes_option
+from tcl.cli.options import Number, WholeNumber, device_option, models_argument, shapes_option
 from tcl.jobs.measure import SAMPLERS, MeasureArguments
 
 
@@ -15,9 +15,9 @@ from tcl.jobs.measure import SAMPLERS, MeasureArguments
 @models_argument
 @device_option
 @shapes_option
-@click.option("--budget", type=click.IntRange(1), help="Measurements in all, shared by the tensor programs.")
+@click.option("--budget", type=WholeNumber(1), help="Measurements in all, shared by the tensor programs.")
 @click.option("--fraction", type=float, help="Share of each candidate pool; setting measure.fraction.")
-@click.option("--budget-seconds", type=click.FloatRange(0, min_open=True), help="Stop after this time.")
+@click.option("--budget-seconds", type=Number(0, min_open=True), help="Stop after this time.")
 @click.option("--sampler", type=click.Choice(SAMPLERS), default="rdu", show_default=True, help="Who chooses.")
 def entry(
     models: tuple[str, ...],

@@ -4,12 +4,13 @@ from dataclasses import asdict
 
 import click
 
-from tcl.cli.command import Report, command
+from tcl.cli.command import Group, Report, command
+from tcl.cli.options import WholeNumber
 from tcl.jobs.tables import Table
 from tcl.settings import load_settings
 
 
-class _ListByDefault(click.Group):
+class _ListByDefault(Group):
     """A group that lists when no command is named, with the list's options."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
@@ -51,7 +52,7 @@ def show_all() -> Report:
 
 @command("promote")
 @click.argument("name", metavar="NAME|DEVICE")
-@click.argument("version", type=click.IntRange(1))
+@click.argument("version", type=WholeNumber(1))
 @click.option("--alias", default="champion", show_default=True, help="The alias to move.")
 def promote(name: str, version: int, alias: str) -> Report:
     """Give a VERSION of a registered model the alias that `tcl compile` uses."""
@@ -72,7 +73,7 @@ def promote(name: str, version: int, alias: str) -> Report:
 
 
 @command("ui")
-@click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True)
+@click.option("--port", type=WholeNumber(1, 65535), default=5000, show_default=True)
 def ui(port: int) -> Report:
     """Serve MLflow's pages on this machine only, until Ctrl-C.
 

@@ -2,6 +2,19 @@
 
 import click
 
+
+class WholeNumber(click.IntRange):
+    """A whole number within limits, called by that name in messages."""
+
+    name = "whole number"
+
+
+class Number(click.FloatRange):
+    """A number within limits, called by that name in messages."""
+
+    name = "number"
+
+
 models_argument = click.argument("models", metavar="MODEL.onnx...", nargs=-1, required=True)
 model_argument = click.argument("model", metavar="MODEL.onnx")
 device_option = click.option("--device", required=True, metavar="NAME", help="A recorded device.")
@@ -14,7 +27,7 @@ shapes_option = click.option(
 )
 trials_option = click.option(
     "--trials",
-    type=click.IntRange(0),
+    type=WholeNumber(0),
     help="Candidates to measure while tuning; 0 goes by the model alone; setting tuning.trials.",
 )
 package_option = click.option("-o", "--output", required=True, metavar="DIR", help="Folder of the package.")

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import click
 
-from tcl.cli.command import Report, command
+from tcl.cli.command import Group, Report, command
 from tcl.cli.options import device_option, model_argument, shapes_option, trials_option
 from tcl.settings import load_settings
 
 
-class _AddByDefault(click.Group):
+class _AddByDefault(Group):
     """A group that subscribes the model when no command is named."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:

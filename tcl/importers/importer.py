@@ -104,7 +104,7 @@ def import_logs(
         if report.broken > tolerate * report.lines:
             raise BadInput(
                 f"{report.broken} of {report.lines} lines are broken, more than {tolerate:.1%}, so nothing"
-                f" was imported; the first: {report.broken_lines[0]} (tolerate more if that is right)"
+                f" was imported; the first: {report.broken_lines[0]} (--tolerate SHARE accepts more)"
             )
     return report
 

@@ -42,6 +42,7 @@ def main(descriptor: int, target: dict[str, Any]) -> None:
     root = Path(tempfile.mkdtemp(prefix="tcl-measuring-"))
     children: set[int] = set()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    die_with(parent, signal.SIGTERM)  # also while TVM is being loaded
     try:
         from tcl.compiler import workers
 

@@ -33,7 +33,7 @@ from command_line import DEVICE, QUICK, TCL, clean_environment, save_convolution
 
 CHAIN = 5  # kills before a run is left alone
 MARK = "TCL_CHAOS_RUN"  # in the environment of every process that a run starts
-ORPHAN_SECONDS = 30.0
+ORPHAN_SECONDS = 60.0
 RUN_SECONDS = 900.0
 
 

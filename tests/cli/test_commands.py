@@ -75,7 +75,15 @@ def test_json_holds_one_object_when_the_command_fails(tmp_path, monkeypatch):
     assert answer["error"] in result.stderr
 
 
-@pytest.mark.parametrize("arguments", [["compile"], ["measure", "x.onnx", "--device", "d", "--budget", "-3"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compile"],
+        ["nonsense"],
+        ["device", "nonsense"],
+        ["measure", "x.onnx", "--device", "d", "--budget", "-3"],
+    ],
+)
 def test_json_holds_one_object_when_the_usage_is_bad(arguments):
     result = CliRunner().invoke(cli, [*arguments, "--json"])
     answer = json.loads(result.stdout)
