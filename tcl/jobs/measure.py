@@ -174,15 +174,16 @@ def choose(
 
     traces = _known_traces(tasks, device, settings)
     sampler: Sampler = open_sampler(arguments.sampler, device, settings)
-    plan, queues, wishes = Plan({}), [], []
+    plan, queues, wishes, pools = Plan({}), [], [], []
     with progress("drawing candidates", len(tasks)) as advance:
         for index, task in enumerate(tasks):
             pool = draw_pool(task, device, settings.measure.pool_size, settings.measure.seed)
             wanted = _quota(arguments.budget, index, len(tasks), len(pool), settings.measure.fraction)
+            pools.append(pool)
             wishes.append(Wish(pool, wanted, traces.get(task.workload.key, [])))
             advance(detail=task.workload.name)
-    for task, wish, chosen in zip(tasks, wishes, sampler.choose(wishes), strict=True):
-        workload, pool = task.workload, wish.pool
+    for task, pool, wish, chosen in zip(tasks, pools, wishes, sampler.choose(wishes), strict=True):
+        workload = task.workload
         plan.programs[workload.key] = ProgramReport(workload.name, workload.key, len(pool), len(wish.known))
         queues.append(
             [

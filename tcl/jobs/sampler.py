@@ -1,6 +1,6 @@
 """Who chooses from a candidate pool: chance, or RDU with the best cost model at hand."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,7 +14,14 @@ from tcl.settings import Settings
 if TYPE_CHECKING:
     from tcl.costmodel.network import CostModel
     from tcl.features.batch import FeatureBatch
-    from tcl.jobs.pool import Pool
+
+
+class Candidates(Protocol):
+    """What a sampler needs of a `tcl.jobs.pool.Pool`."""
+
+    def __len__(self) -> int: ...
+    def features(self, device: Device) -> "FeatureBatch": ...
+    def find(self, traces: Iterable[str]) -> list[int]: ...
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Wish:
         Traces of the program that are measured already.
     """
 
-    pool: "Pool"
+    pool: Candidates
     wanted: int
     known: Sequence[str]
 
@@ -58,7 +65,7 @@ class RandomSampler:
         """See `Sampler.choose`."""
         return [self._choose(wish.pool, wish.wanted - len(wish.known), wish.known) for wish in wishes]
 
-    def _choose(self, pool: "Pool", count: int, known: Sequence[str]) -> list[int]:
+    def _choose(self, pool: Candidates, count: int, known: Sequence[str]) -> list[int]:
         order = np.random.default_rng([self.seed, len(pool)]).permutation(len(pool))
         fresh = order[~np.isin(order, pool.find(known))]
         return fresh[: max(count, 0)].tolist()
@@ -90,17 +97,20 @@ class RduSampler:
         from tcl.sampling.rdu import TERMS
         from tcl.sampling.tasks import most_share, select_tasks
 
-        # More than its greatest share of one program is no reason to measure less of the others.
-        had = sum(min(len(wish.known), most_share(wish.wanted)) for wish in wishes)
-        left = sum(wish.wanted for wish in wishes) - had
+        # What was measured beyond the greatest share, for another purpose, is no reason to measure less elsewhere.
+        open_ = [i for i, wish in enumerate(wishes) if len(wish.known) <= most_share(wish.wanted)]
+        left = sum(wishes[i].wanted - len(wishes[i].known) for i in open_)
+        chosen: list[list[int]] = [[] for _ in wishes]
         if left <= 0:
-            return [[] for _ in wishes]
-        batches = [wish.pool.features(self.device) for wish in wishes]
-        known = [np.asarray(wish.pool.find(wish.known), np.int64) for wish in wishes]
+            return chosen
+        batches = [wishes[i].pool.features(self.device) for i in open_]
+        known = [np.asarray(wishes[i].pool.find(wishes[i].known), np.int64) for i in open_]
         model = self.model or FeatureModel()
         terms = TERMS if self.model else TERMS - {"u"}
-        chosen = select_tasks(batches, model, left, chosen=known, terms=terms, seed=self.seed)
-        return [numbers.tolist() for numbers in chosen]
+        picks = select_tasks(batches, model, left, chosen=known, terms=terms, seed=self.seed)
+        for i, numbers in zip(open_, picks, strict=True):
+            chosen[i] = numbers.tolist()
+        return chosen
 
 
 def open_sampler(name: str, device: Device, settings: Settings) -> Sampler:
