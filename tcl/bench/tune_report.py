@@ -221,7 +221,30 @@ def _searches_table(networks: Summary) -> list[str]:
         lines += [
             f"| {network} | {engine} | | | | | | | | | {why} |" for engine, why in found["refused"].items()
         ]
-    return [*lines, ""]
+    return [*lines, "", *_geometric_means(networks), ""]
+
+
+def _geometric_means(networks: Summary) -> list[str]:
+    """Whole packages over the networks: against each engine, and against TCL's with trials."""
+    lines = []
+    for contender in CONTENDERS:
+        quotients: dict[str, list[float]] = {}
+        for found in networks.values():
+            bases = dict(found["engines"])
+            if contender != "tcl" and (tuned := _rounds(found, "tcl")):
+                bases["tcl"] = tuned[0]
+            for base, rounds in bases.items():
+                mine = [ratio for run in _rounds(found, contender) if (ratio := _paired(run, rounds))]
+                if mine:
+                    quotients.setdefault(base, []).append(statistics.fmean(mine))
+        parts = [f"{geometric_mean(v):.2f} of {base}'s ({len(v)} networks)" for base, v in quotients.items()]
+        if parts:
+            lines.append(f"- {contender}: the package's latency is, as a geometric mean, {', '.join(parts)}")
+    return lines
+
+
+def _rounds(found: Summary, contender: str) -> list[list[float]]:
+    return [run["package_rounds"] for run in found["searches"].get(contender, []) if run["package_rounds"]]
 
 
 def _comparison_table(networks: Summary) -> list[str]:
