@@ -55,14 +55,14 @@ def load_stores(store: RecordStore, device: Device, dataset: LabelledDataset, ca
     if not cache.exists():
         workloads = store.workloads(device.name)
         found: list[np.ndarray] = []
-        started = time.perf_counter()
+        started = time.process_time()
         with progress("extracting per-store features", len(dataset.keys)) as advance:
             for key in dataset.keys:
                 records = store.records(device.name, [key])
                 traces = [record.trace for record in records if record.origin == "random"]
                 found += store_features(workloads[key].program, traces, device.target)
                 advance()
-        seconds = (time.perf_counter() - started) / len(found)
+        seconds = (time.process_time() - started) / len(found)
         cache.parent.mkdir(parents=True, exist_ok=True)
         lengths = np.array([len(array) for array in found])
         np.savez(cache, values=np.concatenate(found), lengths=lengths, seconds=seconds)
@@ -82,8 +82,8 @@ def rank(
     from tcl.compiler.baselines import TensetMlp, XgbRanker
 
     model = XgbRanker(seed) if name == "XGBModel" else TensetMlp(seed)
-    started = time.perf_counter()
+    started = time.process_time()
     model.fit(stores.of(training), relevance(training), training.task)
-    trained = time.perf_counter()
+    trained = time.process_time()
     scores = model.score(stores.of(test))
-    return scores, trained - started, time.perf_counter() - trained
+    return scores, trained - started, time.process_time() - trained

@@ -85,9 +85,9 @@ class _Continual(_Stream):
     def learn(self, device: str) -> None:
         data = self.labels(device)
         model, seconds = self.study.progress(self.base, data, self.seed)
-        started = time.perf_counter()
+        started = time.process_time()
         self.base = self.study.compress(self.base, model, device, data, self.seed)
-        self.seconds += seconds + time.perf_counter() - started
+        self.seconds += seconds + time.process_time() - started
         self.models.append(model)
 
     def remembering(self) -> list[CostModel]:
