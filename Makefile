@@ -13,6 +13,7 @@ export PYTHONUNBUFFERED = 1
 export DVC_NO_ANALYTICS = true
 export MLFLOW_DISABLE_TELEMETRY = true
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
+export ORT_DISABLE_TELEMETRY = 1
 
 .PHONY: help install quickstart test check chaos fuzz lock clean
 

@@ -8,6 +8,7 @@ import pytest
 from tcl.settings import Settings, load_settings
 
 pytest_plugins = ["command_line"]
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # of tests that use onnxruntime themselves
 
 
 @pytest.fixture(autouse=True)

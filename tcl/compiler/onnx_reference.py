@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+
+def import_onnxruntime() -> Any:
+    """Import onnxruntime without its telemetry, which else keeps a database in the home folder and sends it."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime
+
+    return onnxruntime
 
 
 class Reference:
@@ -20,8 +30,7 @@ class Reference:
     """
 
     def __init__(self, path: Path, threads: int) -> None:
-        import onnxruntime
-
+        onnxruntime = import_onnxruntime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tcl.compiler.onnx_reader import first_line, saved_onnx, subgraphs
+from tcl.compiler.onnx_reference import import_onnxruntime
 from tcl.errors import BadInput
 
 # Below it TVM's importer reads some operators by their newer definition.
@@ -55,8 +56,8 @@ def simplify(path: Path, model: Any) -> Any:
         When onnxruntime cannot load the model: then nothing could verify the compiled one either.
     """
     import onnx
-    import onnxruntime
 
+    onnxruntime = import_onnxruntime()
     with saved_onnx(model) as source:
         target = source.with_name("simple.onnx")
         options = onnxruntime.SessionOptions()

@@ -8,7 +8,7 @@ a version that was champion before may come back (a rollback) however its metric
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version as installed_version
 from typing import TYPE_CHECKING
 
@@ -100,14 +100,22 @@ def champion(
             verdict.require()
         return version, verdict.reasons
     since = version.tags.get(CHAMPION_SINCE, "")
-    if not since or any(other.tags.get(CHAMPION_SINCE, "") > since for other in known):
-        registry.annotate(version, {CHAMPION_SINCE: now()})
+    latest = max(other.tags.get(CHAMPION_SINCE, "") for other in known)
+    if not since or latest > since:
+        registry.annotate(version, {CHAMPION_SINCE: _moment_after(latest)})
     return version, ()
 
 
 def now() -> str:
     """The time as `CHAMPION_SINCE` holds it; later times sort after earlier ones."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def _moment_after(latest: str) -> str:
+    """The time, or just after `latest` when the clock was set back before it."""
+    if latest < now():
+        return now()
+    return (datetime.fromisoformat(latest) + timedelta(microseconds=1)).isoformat(timespec="microseconds")
 
 
 def _gaps(version: ModelVersion) -> list[str]:
@@ -123,7 +131,8 @@ def _misfits(version: ModelVersion) -> list[str]:
     features, trained = version.tags.get("feature_version"), version.tags.get("tvm_version")
     if features and features != str(FEATURE_VERSION):
         reasons.append(
-            f"it was trained on features of version {features}, but this installation makes {FEATURE_VERSION}"
+            f"it was trained on features of version {features}, but this installation makes version"
+            f" {FEATURE_VERSION}"
         )
     installed = installed_version("apache-tvm")
     if trained and _release(trained) != _release(installed):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tcl.errors import BadInput, WorkFailed
 from tcl.files import atomic_directory, sha256_tree
 from tcl.registry import plots
-from tcl.registry.cards import model_card
+from tcl.registry.cards import model_card, model_note
 from tcl.registry.gate import now
 from tcl.registry.runs import logged_run
 from tcl.registry.store import explained, open_store, registry_lock
@@ -124,10 +124,7 @@ class Registry:
             return
         client, _ = self._store
         given = {alias for version in versions for alias in version.aliases}
-        wanted = {alias for alias in (CHALLENGER, CHAMPION) if alias not in given}
-        if CHALLENGER not in versions[0].aliases:
-            wanted.add(CHALLENGER)
-        for alias in wanted:
+        for alias in {CHALLENGER} - set(versions[0].aliases) | {CHAMPION} - given:
             with registry_lock(self.settings), explained(f"completing {name}"):
                 client.set_registered_model_alias(name, alias, str(versions[0].version))
 
@@ -298,10 +295,8 @@ class Registry:
     ) -> int:
         client, _ = self._store
         known = client.search_registered_models(f"name = '{name}'")
-        if known:
-            client.update_registered_model(name, description=card)
-        else:
-            client.create_registered_model(name, description=card)
+        if not known:
+            client.create_registered_model(name, description=model_note(tags["device"]))
         whole = {key: value for key, value in metrics.items() if "/" not in key.removeprefix(THEIRS)}
         values = {f"{_METRIC_PREFIX}{key}": repr(float(value)) for key, value in whole.items()}
         first = not known or CHAMPION not in known[0].aliases

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import DEVICE, QUICK, TCL, clean_environment, save_convolution, save_matmul, save_model
+from copies import add_device, records_of, register_copy
 from onnx import TensorProto, helper
 
 from tcl.features.batch import FEATURE_VERSION
 from tcl.jobs.dataset import open_journal, tuning_store
-from tcl.records.record import MeasureRecord
 from tcl.records.store import RecordStore
 from tcl.registry.registry import Registry
 from tcl.registry.versions import KNOWLEDGE_BASE
@@ -25,24 +25,6 @@ from tcl.settings import load_settings
 
 SLOW = {"columns": 2048, "rows": 2048, "depth": 2048}
 """Extents of a product that runs longer than a time-out near zero, however the processes are scheduled."""
-
-
-def add_device(project, name: str, *, model: bool = True) -> None:
-    """Record a copy of `host` under another name, with the same cost model."""
-    target = project.ok("device", "show", DEVICE)["device"]["target"]
-    project.ok("device", "add", name, "--target", json.dumps(target))
-    if model:
-        registry = Registry(load_settings(project.root))
-        version = registry.resolve(DEVICE)
-        tags = {key: version.tags[key] for key in ("data_hash", "feature_version", "tvm_version")}
-        registry.register(name, registry.fetch(version), tags=tags, metrics={}, params={}, curves={})
-
-
-def records_of(project, program: str) -> tuple[RecordStore, list[MeasureRecord]]:
-    """The dataset, and the records of the device `host` for the program with this output shape in its summary."""
-    store = RecordStore(project.root / "data")
-    (key,) = [k for k, w in store.workloads(DEVICE).items() if str(list(w.summary.spatial)) == program]
-    return store, list(store.records(DEVICE, {key}))
 
 
 def programs(compiled) -> list[dict]:
@@ -184,10 +166,7 @@ def test_distill_recognises_records_by_content_when_it_is_asked_again(learnt):
 
 def test_compile_names_both_versions_when_the_cost_model_has_other_features(learnt):
     add_device(learnt, "outdated", model=False)
-    registry = Registry(load_settings(learnt.root))
-    tags = {"data_hash": "0", "feature_version": "0", "tvm_version": "0"}
-    folder = registry.fetch(registry.resolve(DEVICE))
-    registry.register("outdated", folder, tags=tags, metrics={}, params={}, curves={})
+    register_copy(learnt, "outdated", feature_version="0")
     message = learnt.fail("compile", "matmul16.onnx", "--device", "outdated", "-o", "outdated", code=2)
     assert "version 0" in message and f"version {FEATURE_VERSION}" in message
 

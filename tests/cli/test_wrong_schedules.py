@@ -7,17 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import onnxruntime
-from command_line import DEVICE
-
-from tcl.records.store import RecordStore
+from copies import add_device, records_of
 
 
 def test_compile_takes_the_next_best_when_the_fastest_schedule_gives_wrong_results(learnt, tmp_path):
-    store = RecordStore(learnt.root / "data")
-    (key,) = [k for k, w in store.workloads(DEVICE).items() if str(list(w.summary.spatial)) == "[1, 48]"]
-    records = list(store.records(DEVICE, {key}))
-    target = learnt.ok("device", "show", DEVICE)["device"]["target"]
-    learnt.ok("device", "add", "planted", "--target", json.dumps(target))
+    store, records = records_of(learnt, "[1, 48]")
+    key = records[0].workload
+    add_device(learnt, "planted")
     (product,) = {
         instruction[2][0]
         for record in records
@@ -29,8 +25,6 @@ def test_compile_takes_the_next_best_when_the_fastest_schedule_gives_wrong_resul
         records[0], device="planted", trace=json.dumps([rounding, []]), run_seconds=(1e-9,), error=None
     )
     store.append([], [planted, *(replace(record, device="planted") for record in records)])
-    version = next(v for v in learnt.ok("models")["models"] if v["owner"] == DEVICE)["version"]
-    register_copy(learnt, "planted", version)
 
     outcome = learnt.run(
         "compile", "matmul48.onnx", "--device", "planted", "--trials", "0", "-o", "planted", "--json"
@@ -52,14 +46,3 @@ def test_compile_takes_the_next_best_when_the_fastest_schedule_gives_wrong_resul
     again = learnt.ok("compile", "matmul48.onnx", "--device", "planted", "--trials", "0", "-o", "planted")
     (row,) = [row for row in again["tasks"] if row["workload"] == key]
     assert row["note"] == "measured before"
-
-
-def register_copy(project, device: str, version: int) -> None:
-    """Register a version of the host's cost model for another device."""
-    from tcl.registry.registry import Registry
-    from tcl.settings import load_settings
-
-    registry = Registry(load_settings(project.root))
-    found = registry.resolve(DEVICE, version=version)
-    tags = {key: found.tags[key] for key in ("data_hash", "feature_version", "tvm_version")}
-    registry.register(device, registry.fetch(found), tags=tags, metrics={}, params={}, curves={})
