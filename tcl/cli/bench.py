@@ -83,7 +83,22 @@ def capacity(sizes: tuple[int, ...], devices: int) -> Report:
     return Report(results, lines(results))
 
 
+@command("import")
+@click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--copies", type=WholeNumber(1), default=4, help="Import so many times as much, too; default 4."
+)
+def import_(logs: tuple[Path, ...], copies: int) -> Report:
+    """Measure time and memory of importing LOGS of other tools."""
+    from tcl.bench.importing import bench_import, lines
+    from tcl.settings import load_settings
+
+    results = bench_import(load_settings(), logs, copies)
+    return Report(results, lines(results))
+
+
 entry.add_command(capacity)
 entry.add_command(export)
+entry.add_command(import_)
 entry.add_command(learn)
 entry.add_command(tune)
