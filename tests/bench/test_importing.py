@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-
 from importers.conftest import ansor_line
+
 from tcl.bench.importing import bench_import, lines
 from tcl.errors import BadInput
 from tcl.settings import load_settings
