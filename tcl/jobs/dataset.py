@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tcl.records.record import MeasureRecord
     from tcl.records.store import RecordStore
 
+FEWEST_PROGRAMS = 3
+"""Measured programs that learning needs: to train on, to stop early by, to evaluate on."""
 WRONG_RESULTS = "run: wrong results"
 """Error of a record whose candidate computes something else than its program."""
 _LOCK_SECONDS = 6 * 3600.0  # another measurement may take long

@@ -14,7 +14,7 @@ from tcl.console import note, progress
 from tcl.devices.device import Device
 from tcl.devices.store import DeviceStore
 from tcl.files import locked
-from tcl.jobs.dataset import dataset, open_journal, take_over_tuning
+from tcl.jobs.dataset import FEWEST_PROGRAMS, dataset, open_journal, take_over_tuning
 from tcl.jobs.evaluation import compare
 from tcl.jobs.tables import Table
 from tcl.settings import Settings
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tcl.distillation.knowledge import KnowledgeBase
     from tcl.registry.versions import ModelVersion
 
-FEWEST_PROGRAMS = 3
-"""Programs that learning needs: to train on, to stop early by, to evaluate on."""
 _LOCK_SECONDS = 6 * 3600.0  # other distillations may take long
 
 

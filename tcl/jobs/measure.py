@@ -15,7 +15,7 @@ from tcl.devices.device import Device
 from tcl.devices.host import check_reachable
 from tcl.devices.store import DeviceStore
 from tcl.errors import WorkFailed
-from tcl.jobs.dataset import alone_on, dataset, open_journal, take_over_tuning, to_record
+from tcl.jobs.dataset import FEWEST_PROGRAMS, alone_on, dataset, open_journal, take_over_tuning, to_record
 from tcl.jobs.tables import Table, duration
 from tcl.settings import Settings
 
@@ -241,10 +241,17 @@ def measure(
 
 
 def version(arguments: MeasureArguments, settings: Settings) -> "DataVersion":
-    """Make the dataset a version."""
+    """Make the dataset a version; say when it is too small to learn from."""
     from tcl.versioning.dataset import DatasetVersions
 
-    return DatasetVersions(settings).version(f"Measure {arguments.device}")
+    made = DatasetVersions(settings).version(f"Measure {arguments.device}")
+    programs = len(dataset(settings).workloads(arguments.device))
+    if programs < FEWEST_PROGRAMS:
+        note(
+            f"{arguments.device} has measurements of {programs} tensor program{'s' if programs > 1 else ''}, training"
+            f" a cost model of its own needs {FEWEST_PROGRAMS}: measure more models"
+        )
+    return made
 
 
 def measure_options(settings: Settings) -> "MeasureOptions":
