@@ -15,11 +15,12 @@ export MLFLOW_DISABLE_TELEMETRY = true
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 export ORT_DISABLE_TELEMETRY = 1
 
-.PHONY: help install quickstart test check chaos fuzz lock clean
+.PHONY: help install quickstart browser test check chaos fuzz lock clean
 
 help:
 	@echo "make quickstart   install, pull the shipped dataset, compile a first network on this machine"
 	@echo "make install      make $(VENV) from the pinned versions"
+	@echo "make browser      install Chromium, in which the tests use MLflow's pages (Debian's package)"
 	@echo "make test         install and run the tests"
 	@echo "make check        lint, formatting and types"
 	@echo "make chaos        kill commands at random moments and look at what is left (hours; JOBS, MOMENTS, SEED)"
@@ -43,7 +44,16 @@ quickstart: install build/squeezenet.onnx
 	$(BIN)/tcl data pull
 	$(BIN)/tcl up build/squeezenet.onnx -o packages/squeezenet
 
-test: install
+# Playwright brings no browser from a package registry; Debian does.
+browser:
+	@command -v chromium >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && apt-get install --yes --no-install-recommends -qq chromium; \
+	  else \
+	    echo "the tests need Chromium; install it as an administrator: apt-get install chromium" >&2; exit 1; \
+	  fi; }
+
+test: install browser
 	$(BIN)/python -m pytest $(TESTS)
 
 check: install
