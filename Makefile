@@ -25,6 +25,7 @@ help:
 	@echo "make check        lint, formatting and types"
 	@echo "make chaos        kill commands at random moments and look at what is left (hours; JOBS, MOMENTS, SEED)"
 	@echo "make fuzz         thousands of damaged files (half an hour; FUZZ_EXAMPLES of each kind, SEED)"
+	@echo "make docker-check lint the Dockerfile and run its steps in a bare Debian, without docker"
 	@echo "make lock         write constraints.txt from $(VENV)"
 	@echo "make clean        remove what the targets above made, except the data and the registry"
 
@@ -66,6 +67,11 @@ chaos: install
 
 fuzz: install
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest tests/fuzz --hypothesis-seed=$(SEED) --timeout=3600
+
+# Needs root and Debian's debootstrap. Where no index of CPU builds of torch is reachable: TORCH_INDEX=<another index>
+docker-check: install
+	$(BIN)/hadolint Dockerfile
+	$(BIN)/python .ci/docker_check.py
 
 lock:
 	{ echo "# Exact versions of one resolved environment (Python 3.11). Written by: make lock"; \
