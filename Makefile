@@ -15,7 +15,7 @@ export MLFLOW_DISABLE_TELEMETRY = true
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 export ORT_DISABLE_TELEMETRY = 1
 
-.PHONY: help install quickstart browser test check chaos fuzz lock clean
+.PHONY: help install quickstart browser test check docker-check chaos crowd fuzz lock clean
 
 help:
 	@echo "make quickstart   install, pull the shipped dataset, compile a first network on this machine"
@@ -24,6 +24,7 @@ help:
 	@echo "make test         install and run the tests"
 	@echo "make check        lint, formatting and types"
 	@echo "make chaos        kill commands at random moments and look at what is left (hours; JOBS, MOMENTS, SEED)"
+	@echo "make crowd        eight compiles and two distillations at once against one registry"
 	@echo "make fuzz         thousands of damaged files (half an hour; FUZZ_EXAMPLES of each kind, SEED)"
 	@echo "make docker-check lint the Dockerfile and run its steps in a bare Debian, without docker"
 	@echo "make lock         write constraints.txt from $(VENV)"
@@ -64,6 +65,9 @@ check: install
 
 chaos: install
 	$(BIN)/python tests/chaos/chaos.py --seed $(SEED) --moments $(MOMENTS) --jobs $(JOBS)
+
+crowd: install
+	$(BIN)/python tests/chaos/crowd.py
 
 fuzz: install
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest tests/fuzz --hypothesis-seed=$(SEED) --timeout=3600

@@ -20,7 +20,7 @@ _CHUNK = 1 << 20
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
-def atomic_write(path: Path | str, content: bytes | str) -> Path:
+def atomic_write(path: Path | str, content: bytes | str, mode: int = 0o666) -> Path:
     """Write `content` to `path` so that a reader, or a crash, sees the old file or the new one.
 
     Parameters
@@ -29,6 +29,8 @@ def atomic_write(path: Path | str, content: bytes | str) -> Path:
         The file to write; missing parent folders are made.
     content
         Bytes, or text that is written as UTF-8.
+    mode
+        Permissions, less those that the process's umask takes away.
 
     Returns
     -------
@@ -41,7 +43,8 @@ def atomic_write(path: Path | str, content: bytes | str) -> Path:
     data = content.encode() if isinstance(content, str) else content
     temporary = _temporary_name(path)
     try:
-        with temporary.open("xb") as stream:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(handle, "wb") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             stream.write(data)
             stream.flush()
@@ -63,9 +66,7 @@ def private_text(path: Path | str, new: Callable[[], str]) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(path.name + ".lock"), 60, str(path)):
         if not path.exists():
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(new())
+            atomic_write(path, new(), mode=0o600)
         return path.read_text(encoding="utf-8")
 
 

@@ -1,12 +1,24 @@
 import json
 import multiprocessing
+import os
+import tempfile
 import threading
 from pathlib import Path
 
 import pytest
 
 from tcl.errors import WorkFailed
-from tcl.files import atomic_directory, atomic_json, atomic_write, locked, sha256_file, sha256_tree
+from tcl.files import (
+    atomic_directory,
+    atomic_json,
+    atomic_write,
+    claim,
+    locked,
+    private_text,
+    sha256_file,
+    sha256_tree,
+)
+from tcl.scratch import machine_folder, scratch_folder
 
 
 def names(folder: Path) -> list[str]:
@@ -125,3 +137,52 @@ def test_sha256_tree_changes_when_a_byte_or_a_name_changes(tmp_path: Path) -> No
 def test_sha256_file_is_the_standard_digest(tmp_path: Path) -> None:
     expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert sha256_file(atomic_write(tmp_path / "a", "abc")) == expected
+
+
+def left_behind(folder: Path) -> tuple[Path, Path]:
+    """A file and a folder as a killed process leaves them: under temporary names, and unlocked."""
+    file, directory = (folder / f".package.{digit * 32}.tmp" for digit in "ab")
+    file.write_text("half")
+    directory.mkdir()
+    (directory / "half").write_text("")
+    return file, directory
+
+
+def test_writing_again_removes_what_killed_writers_left_but_not_what_is_in_use(tmp_path: Path) -> None:
+    file, directory = left_behind(tmp_path)
+    with atomic_directory(tmp_path / "package"):
+        in_use = next(path for path in tmp_path.iterdir() if path not in (file, directory))
+        atomic_write(tmp_path / "package.txt", "")
+        with atomic_directory(tmp_path / "package"):
+            assert in_use.exists()
+    assert names(tmp_path) == ["package", "package.txt"]
+
+
+def test_claim_is_none_when_another_holds_it_or_it_is_gone(tmp_path: Path) -> None:
+    first = claim(tmp_path)
+    assert first is not None and claim(tmp_path) is None
+    os.close(first)
+    assert claim(tmp_path / "absent") is None
+
+
+def test_private_text_is_written_once_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    assert private_text(path, lambda: "first") == private_text(path, lambda: "second") == "first"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_scratch_folder_takes_all_temporary_files_and_removes_those_of_killed_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("TMPDIR", raising=False)
+    stale = tmp_path / f"tcl-command-{os.getuid()}-killed"
+    stale.mkdir()
+    foreign = tmp_path / "tcl-command-999999-other"
+    foreign.mkdir()
+    with scratch_folder() as outer, scratch_folder() as inner:
+        assert Path(tempfile.mkdtemp()).parent == inner and inner.parent == outer
+        assert os.environ["TMPDIR"] == str(inner)
+        assert machine_folder() == tmp_path
+    assert names(tmp_path) == [foreign.name]
+    assert tempfile.gettempdir() == str(tmp_path) and "TMPDIR" not in os.environ
