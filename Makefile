@@ -15,13 +15,14 @@ export MLFLOW_DISABLE_TELEMETRY = true
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 export ORT_DISABLE_TELEMETRY = 1
 
-.PHONY: help install quickstart browser test check docker-check chaos crowd fuzz lock clean
+.PHONY: help install quickstart browser test gpu-check check docker-check chaos crowd fuzz lock clean
 
 help:
 	@echo "make quickstart   install, pull the shipped dataset, compile a first network on this machine"
 	@echo "make install      make $(VENV) from the pinned versions"
 	@echo "make browser      install Chromium, in which the tests use MLflow's pages (Debian's package)"
 	@echo "make test         install and run the tests"
+	@echo "make gpu-check    what needs an NVIDIA GPU, in minutes"
 	@echo "make check        lint, formatting and types"
 	@echo "make chaos        kill commands at random moments and look at what is left (hours; JOBS, MOMENTS, SEED)"
 	@echo "make crowd        eight compiles and two distillations at once against one registry"
@@ -57,6 +58,9 @@ browser:
 
 test: install browser
 	$(BIN)/python -m pytest $(TESTS)
+
+gpu-check: install
+	$(BIN)/python tests/gpu/check.py
 
 check: install
 	$(BIN)/ruff check .

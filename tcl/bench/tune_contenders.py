@@ -110,7 +110,7 @@ class Arena:
 
         Sets the reference kernel's usual time, at which all latencies of this network are stated.
         """
-        from tcl.compiler.lowering import target_of
+        from tcl.compiler.targets import target_of
         from tcl.compiler.tasks import design_space
 
         drawn: dict[str, list[str]] = {}
@@ -193,7 +193,7 @@ class Arena:
 
     def _metaschedule(self, cell: Cell) -> Outcome:
         from tcl.compiler import metaschedule_search as metaschedule
-        from tcl.compiler.lowering import target_of
+        from tcl.compiler.targets import target_of
 
         trials: list[Trial] = []
         started = time.time()
@@ -230,7 +230,7 @@ class Arena:
 
     def _stock(self, cell: Cell) -> Outcome:
         from tcl.compiler import metaschedule_stock
-        from tcl.compiler.lowering import target_of
+        from tcl.compiler.targets import target_of
 
         started = time.time()
         found = metaschedule_stock.search(

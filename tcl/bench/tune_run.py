@@ -163,9 +163,9 @@ class Runner:
     def _package(self, network: Network, outcome: Outcome, cell: Cell) -> float:
         """Build and verify the package of a search; returns its error against onnxruntime."""
         from tcl.compiler.build import apply_schedules, build_executable
-        from tcl.compiler.lowering import target_of
         from tcl.compiler.manifest import Manifest
         from tcl.compiler.package import write_package
+        from tcl.compiler.targets import target_of
         from tcl.compiler.verify import verify
 
         target, model = target_of(self.device.target), network.model

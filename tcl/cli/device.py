@@ -33,12 +33,18 @@ def detect(name: str | None) -> Report:
 
 @command("add")
 @click.argument("name")
-@click.option("--target", required=True, help='TVM target as JSON, e.g. {"kind": "llvm", "num-cores": 4}.')
+@click.option(
+    "--target",
+    required=True,
+    help='TVM target as JSON, e.g. {"kind": "llvm", "num-cores": 4}; or a GPU: cuda, nvidia/nvidia-h100.',
+)
 @click.option("--rpc", metavar="HOST:PORT", help="Address of the TVM RPC tracker that reaches the device.")
 @click.option("--key", help="Key of the device at the tracker.")
 def add(name: str, target: str, rpc: str | None, key: str | None) -> Report:
     """Record a device by its TVM target, and how to reach it."""
-    device = Device(name, _parse_target(target), _parse_rpc(rpc, key))
+    is_json = target.lstrip().startswith("{")
+    described, facts = (_parse_target(target), {}) if is_json else _expand_target(target)
+    device = Device(name, described, _parse_rpc(rpc, key), facts)
     _store().add(device)
     return Report({"device": device.to_json()}, [f"recorded {name}"])
 
@@ -81,6 +87,12 @@ def _table(title: str, devices: list[Device]) -> Table:
         for device in devices
     ]
     return Table(title, ("name", "target", "cores", "reached by"), rows)
+
+
+def _expand_target(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    from tcl.jobs.detect import describe_target
+
+    return describe_target(name)
 
 
 def _parse_target(text: str) -> dict[str, Any]:

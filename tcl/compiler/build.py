@@ -33,9 +33,8 @@ def apply_schedules(mod: tvm.IRModule, target: tvm.target.Target, traces: Mappin
     for name, trace in traces.items():
         variable = mod.get_global_var(name)
         program = tvm.IRModule({"main": mod[variable].with_attr("global_symbol", "main")})
-        scheduled[variable] = schedule_program(program, target, trace)["main"].with_attr(
-            "global_symbol", name
-        )
+        function = schedule_program(program, target, trace)["main"]
+        scheduled[variable] = function.with_attr({"global_symbol": name, "tirx.is_scheduled": True})
     return scheduled
 
 
@@ -59,5 +58,18 @@ def schedule_program(program: tvm.IRModule, target: tvm.target.Target, trace: st
 def build_executable(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
     """Compile a lowered module, scheduled or not, to an executable of the Relax virtual machine."""
     pipeline = tvm.transform.Sequential([*dataflow_lower_passes(target), *finalize_passes(target)])
+    if target.kind.name == "cuda":
+        mod = _bind_threads(mod, target)
     with tvm.transform.PassContext(opt_level=3), target:
         return relax.build(mod, target, relax_pipeline=pipeline)
+
+
+def _bind_threads(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """Give the programs of a GPU that were not tuned a schedule: without threads they cannot be compiled."""
+    from tvm.s_tir import dlight
+
+    rules = dlight.gpu
+    with target:
+        return dlight.ApplyDefaultSchedule(
+            rules.Matmul(), rules.GEMV(), rules.Reduction(), rules.GeneralReduction(), rules.Fallback()
+        )(mod)

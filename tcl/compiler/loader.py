@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from tcl.compiler.manifest import Manifest
+from tcl.compiler.targets import device_of
 from tcl.compiler.tensors import TensorSpec, check_feed
-from tcl.devices.host import VECTOR_BITS, detect_host, machine_of, usable_cores
+from tcl.devices.host import VECTOR_BITS, detect_host, has_gpu, is_gpu, machine_of, usable_cores
 from tcl.errors import BadInput
 from tcl.files import sha256_file
 
@@ -35,7 +36,7 @@ class Package:
         Threads it runs on.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, machine: Any, threads: int) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, machine: Any, device: Any, threads: int) -> None:
         import tvm
 
         self.folder = folder
@@ -44,7 +45,7 @@ class Package:
         self._lock = threading.Lock()
         self._machine = machine
         self._main = machine["main"]
-        self._buffers = [tvm.runtime.empty(spec.shape, spec.dtype) for spec in manifest.inputs]
+        self._buffers = [tvm.runtime.empty(spec.shape, spec.dtype, device) for spec in manifest.inputs]
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -119,7 +120,8 @@ def load(folder: Path | str) -> Package:
     from tvm import relax
 
     library = tvm.runtime.load_module(str((folder / manifest.library).absolute()))
-    return Package(folder, manifest, relax.VirtualMachine(library, tvm.cpu()), threads)
+    device = device_of(manifest.device["target"])
+    return Package(folder, manifest, relax.VirtualMachine(library, device), device, threads)
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
@@ -151,6 +153,12 @@ def _check_cpu(folder: Path, manifest: Manifest) -> None:
         raise BadInput(
             f"{folder}: compiled for {machine}, and this machine is {machine_of({})}; copy the package to the device"
         )
+    if is_gpu(manifest.device["target"]):
+        if not has_gpu():
+            raise BadInput(
+                f"{folder}: compiled for a GPU, and this machine has none; copy the package to one that has"
+            )
+        return
     wanted = manifest.device.get("facts", {}).get("isa")
     facts = detect_host().facts
     if wanted in VECTOR_BITS and VECTOR_BITS[wanted] > facts.get("vector_bits", 0):

@@ -15,11 +15,6 @@ from tcl.compiler.layout import block_layouts
 from tcl.compiler.raising import raise_operators
 
 
-def target_of(target: dict[str, object]) -> tvm.target.Target:
-    """Return the TVM target of a device's JSON description."""
-    return tvm.target.Target(target)
-
-
 def lower(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     """Lower operators to fused tensor programs.
 
@@ -37,7 +32,8 @@ def lower(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     """
     with target, tvm.transform.PassContext(opt_level=3):
         mod = fold_constants()(raise_operators(mod))
-        mod = fold_constants()(block_layouts(mod))
+        if target.kind.name == "llvm":  # the threads of a GPU's block run along the width of plain layouts
+            mod = fold_constants()(block_layouts(mod))
         return tvm.transform.Sequential(
             [
                 relax.transform.DecomposeOpsForInference(),

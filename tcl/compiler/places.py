@@ -9,6 +9,7 @@ from typing import Any
 
 from tcl.compiler.priority import raise_priority
 from tcl.compiler.rpc import BIG_CORES, await_board, open_session
+from tcl.compiler.targets import device_of
 
 _KEPT_INPUT_BYTES = 256 << 20
 _REFERENCE_HOOK = "tcl.measuring.reference"
@@ -65,7 +66,7 @@ class LocalPlace:
         raise_priority()
         import tvm
 
-        self.device = tvm.cpu()
+        self.device = device_of(settings["target"])
         self.inputs = Inputs(self.device)
         self._reference = self.load(settings["reference"])["main"]
         self._arguments = Inputs(self.device).make(settings["reference_args"])
@@ -88,8 +89,10 @@ class LocalPlace:
 
     def _run_reference(self, *_: Any) -> None:
         self._reference(*self._arguments)  # the timed call must not see what the candidate left in the caches
+        self.device.sync()  # a GPU's calls return at once
         start = time.perf_counter()
         self._reference(*self._arguments)
+        self.device.sync()
         self._seconds.append(time.perf_counter() - start)
 
 

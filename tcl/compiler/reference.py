@@ -9,6 +9,8 @@ from tcl.compiler.bootstrap import import_tvm
 _COLUMNS = 256
 _DEPTH = 1024  # times _COLUMNS floats: one megabyte is swept in each run, about what a core's L2 cache holds
 _ROW_TILE = 4
+_GPU_SIZE = 1024
+_GPU_THREADS = 256
 
 
 def reference_module(cores: int, vector_bits: int) -> Any:
@@ -49,4 +51,23 @@ def reference_module(cores: int, vector_bits: int) -> Any:
     schedule.vectorize(vector)
     schedule.vectorize(schedule.get_loops(accumulator)[-1])
     schedule.decompose_reduction(block, k)
+    return schedule.mod
+
+
+def gpu_reference_module() -> Any:
+    """Return the reference kernel of GPUs, as an IRModule: 1024 x 256 times 256 x 1024, a thread for each result."""
+    tvm = import_tvm({"kind": "cuda"})
+    from tvm import te
+
+    a = te.placeholder((_GPU_SIZE, _COLUMNS), name="A")
+    b = te.placeholder((_COLUMNS, _GPU_SIZE), name="B")
+    k = te.reduce_axis((0, _COLUMNS), name="k")
+    c = te.compute((_GPU_SIZE, _GPU_SIZE), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    schedule = tvm.s_tir.Schedule(
+        tvm.IRModule({"main": te.create_prim_func([a, b, c]).with_attr("global_symbol", "main")})
+    )
+    i, j, _ = schedule.get_loops(schedule.get_sblock("C"))
+    block, thread = schedule.split(schedule.fuse(i, j), [None, _GPU_THREADS])
+    schedule.bind(block, "blockIdx.x")
+    schedule.bind(thread, "threadIdx.x")
     return schedule.mod

@@ -15,7 +15,9 @@ from typing import Any
 
 from tcl.compiler.bootstrap import import_tvm
 from tcl.compiler.places import LocalPlace, RemotePlace
-from tcl.compiler.reference import reference_module
+from tcl.compiler.reference import gpu_reference_module, reference_module
+from tcl.compiler.targets import target_of
+from tcl.devices.host import is_gpu
 from tcl.errors import DeviceLost
 
 _BUILD_NICENESS = 10
@@ -52,15 +54,18 @@ class BuildWorker:
         self._contexts: OrderedDict[tuple[str, str], Any] = OrderedDict()
 
     def __call__(self, message: Message) -> Message:
-        import tvm
 
         from tcl.compiler.traces import plain_json, replay
 
         answer: Message = {}
         try:
-            target = tvm.target.Target(message["target"])
+            target = target_of(message["target"])
             if message["op"] == "reference":
-                module = reference_module(message["cores"], message["vector_bits"])
+                module = (
+                    gpu_reference_module()
+                    if is_gpu(message["target"])
+                    else reference_module(message["cores"], message["vector_bits"])
+                )
             else:
                 schedule = replay(self._context(message, target), message["trace"])
                 module, answer["trace"] = (

@@ -86,25 +86,40 @@ def machine_of(target: Mapping[str, Any]) -> str:
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
 
 
+def is_gpu(target: Mapping[str, Any]) -> bool:
+    """Whether a target's programs run on a GPU."""
+    return target["kind"] == "cuda"
+
+
+def has_gpu() -> bool:
+    """Whether this machine has an NVIDIA GPU and its driver."""
+    return Path("/dev/nvidiactl").exists()
+
+
 def is_reachable(device: Device) -> bool:
     """Whether programs for a device can run from here: on this machine, or over RPC."""
-    return device.rpc is not None or machine_of(device.target) == machine_of({})
+    if device.rpc is not None:
+        return True
+    return machine_of(device.target) == machine_of({}) and (has_gpu() or not is_gpu(device.target))
 
 
 def check_reachable(device: Device) -> None:
-    """Refuse to measure on a device that is another kind of machine and has no RPC tracker.
+    """Refuse to measure on a device that is not at hand: another kind of machine or a GPU, and no RPC tracker.
 
     Raises
     ------
     BadInput
         Then.
     """
-    if not is_reachable(device):
-        raise BadInput(
-            f"{device.name} is a {machine_of(device.target)} machine and this is {machine_of({})}, so nothing can be"
-            " measured on it from here; record how it is reached (tcl device add ... --rpc HOST:PORT --key KEY), or"
-            " compile with --trials 0"
-        )
+    if is_reachable(device):
+        return
+    what = f"a {machine_of(device.target)} machine and this is {machine_of({})}"
+    if is_gpu(device.target):
+        what = "a GPU and this machine has none"
+    raise BadInput(
+        f"{device.name} is {what}, so nothing can be measured on it from here; record how it is reached"
+        " (tcl device add ... --rpc HOST:PORT --key KEY), or compile with --trials 0"
+    )
 
 
 def builtin_variants(host: Device) -> list[Device]:

@@ -115,13 +115,13 @@ def run(arguments: CompileArguments, settings: Settings) -> CompileReport:
 
 def read(arguments: CompileArguments, settings: Settings) -> tuple[Device, Network]:
     """Check what can be checked early, then read and lower the model."""
-    from tcl.compiler.linking import check_linker
     from tcl.compiler.package import check_target
+    from tcl.compiler.targets import check_compiler
 
     device = DeviceStore(settings.devices_dir).get(arguments.device)
     if settings.tuning.trials:
         check_reachable(device)
-    check_linker(device.target)
+    check_compiler(device.target)
     check_target(Path(arguments.output))
     return device, read_network(arguments.model, arguments.shapes, device)
 
@@ -206,9 +206,9 @@ def _package(
     settings: Settings,
 ) -> CompileReport:
     from tcl.compiler.build import apply_schedules, build_executable
-    from tcl.compiler.lowering import target_of
     from tcl.compiler.manifest import Manifest
     from tcl.compiler.package import write_package
+    from tcl.compiler.targets import target_of
 
     target, model = target_of(device.target), network.model
     note("building")
@@ -269,7 +269,7 @@ def record(report: CompileReport, settings: Settings) -> str:
 def _applicable(task: "TuningTask", outcome: "TaskOutcome", device: Device) -> "TaskOutcome":
     """Take the next best schedule where the best does not apply, as a predicted one may not."""
     from tcl.compiler.build import schedule_program
-    from tcl.compiler.lowering import target_of
+    from tcl.compiler.targets import target_of
 
     if outcome.status not in ("predicted", "default") or outcome.trace is None:
         return outcome
@@ -292,8 +292,8 @@ def _latencies(
 ) -> dict[str, dict[str, Any]]:
     """Time the package, onnxruntime and, where asked, the program without any tuning."""
     from tcl.compiler.build import build_executable
-    from tcl.compiler.lowering import target_of
     from tcl.compiler.package import write_package
+    from tcl.compiler.targets import target_of
 
     packages = {TUNED: folder}
     with tempfile.TemporaryDirectory(prefix="tcl-untuned-") as scratch:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tcl.devices.host import machine_of
+from tcl.devices.host import is_gpu, machine_of
 from tcl.jobs.tables import Table, duration
 from tcl.jobs.tuning import KNOWN
 
@@ -89,8 +89,8 @@ class CompileReport:
             )
         if self.manifest.verification is None:
             lines.append(
-                f"neither verified nor timed: it is for {machine_of(self.manifest.device['target'])} and no such"
-                f" machine is at hand; check it on {self.manifest.device['name']}"
+                f"neither verified nor timed: no {_hardware(self.manifest.device['target'])} is at hand; check it on"
+                f" {self.manifest.device['name']}"
             )
         latency = self.manifest.latency or {}
         if TUNED in latency and "onnxruntime" in latency:
@@ -103,3 +103,7 @@ class CompileReport:
         if failed:
             lines.append(f"compiled with the default schedule: {', '.join(failed)}")
         return lines
+
+
+def _hardware(target: dict[str, Any]) -> str:
+    return "GPU" if is_gpu(target) else f"{machine_of(target)} machine"

@@ -1,4 +1,6 @@
-"""Recognise this host."""
+"""Recognise this host, and targets by their name."""
+
+from typing import Any
 
 from tcl.devices.device import Device
 from tcl.devices.host import builtin_variants, detect_host
@@ -13,3 +15,10 @@ def detect_devices(settings: Settings, name: str | None = None) -> list[Device]:
     for device in devices:
         store.add(device)
     return devices
+
+
+def describe_target(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A target by its name in TVM, such as ``cuda`` or ``nvidia/nvidia-h100``: its JSON, and facts about the GPU."""
+    from tcl.compiler.targets import describe
+
+    return describe(name)

@@ -38,8 +38,8 @@ def right_schedule(
     (str or None, list of str)
         The schedule, None when all are wrong; and what was wrong with those before it.
     """
-    from tcl.compiler.lowering import target_of
     from tcl.compiler.schedule_check import fault_of
+    from tcl.compiler.targets import target_of
 
     faults: list[str] = []
     for trace in traces:

@@ -64,7 +64,7 @@ class Pool:
 
 def draw_pool(task: "TuningTask", device: Device, size: int, seed: int) -> Pool:
     """Draw a task's pool; the same for the same program, device, size and seed."""
-    from tcl.compiler.lowering import target_of
+    from tcl.compiler.targets import target_of
     from tcl.compiler.tasks import design_space
 
     space = design_space(task, target_of(device.target))

@@ -4,6 +4,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tcl.devices.host import is_gpu
+from tcl.errors import BadInput
 from tcl.jobs.tables import Table, duration
 
 if TYPE_CHECKING:
@@ -97,7 +99,10 @@ def profile_package(folder: Path) -> ProfileReport:
     from tcl.compiler.manifest import Manifest
     from tcl.compiler.profile import profile
 
-    rows = {function: row for row in Manifest.read(folder).tasks for function in row.functions}
+    manifest = Manifest.read(folder)
+    if is_gpu(manifest.device["target"]):
+        raise BadInput(f"{folder}: profiles are of CPUs; NVIDIA's Nsight shows a GPU's kernels")
+    rows = {function: row for row in manifest.tasks for function in row.functions}
     found = profile(folder)
     total = sum(call.seconds for call in found.calls)
     kernels = [_kernel(call, rows.get(call.name), total, found) for call in found.calls]

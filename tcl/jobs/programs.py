@@ -55,7 +55,8 @@ def read_network(path: str, shapes: Sequence[str], device: Device) -> Network:
 
     pins = parse_pins(shapes)
     import_tvm(device.target)
-    from tcl.compiler.lowering import lower, target_of
+    from tcl.compiler.lowering import lower
+    from tcl.compiler.targets import target_of
     from tcl.compiler.tasks import extract_tasks
 
     model = read_onnx(path, *pins)

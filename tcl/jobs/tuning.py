@@ -78,7 +78,7 @@ def search(
     WorkFailed
         When candidates were measured, not one succeeded, and nothing was known before.
     """
-    from tcl.compiler.lowering import target_of
+    from tcl.compiler.targets import target_of
     from tcl.compiler.tasks import design_space
     from tcl.features.device import device_descriptor
     from tcl.search.tuning import SearchTask, TuneOptions, tune

@@ -137,6 +137,7 @@ class MeasuringEngine:
             raise WorkFailed(f"the reference kernel for device {device.name} failed: {reference['error']}")
         settings = {
             "cores": device.num_cores,
+            "target": device.target,
             "reference": reference["artifact"],
             "reference_args": reference["args"],
             "rpc": None if device.rpc is None else asdict(device.rpc) | {"timeout": self._seconds},

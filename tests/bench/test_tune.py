@@ -63,7 +63,7 @@ def fill(store: RecordStore, device: Device, folder: Path) -> None:
     from tcl.compiler.bootstrap import import_tvm
 
     import_tvm(device.target)
-    from tcl.compiler.lowering import target_of
+    from tcl.compiler.targets import target_of
     from tcl.compiler.tasks import design_space
 
     rng = np.random.default_rng(0)
