@@ -28,6 +28,7 @@ class DatasetVersions:
         self.settings = settings
         self.root = settings.root
         self._base = settings.state_dir / "data_base"
+        self._kept = settings.state_dir / "data.dvc"  # the last one, while DVC writes the next
 
     def data_hash(self) -> str | None:
         """Return the hash of the version that `data.dvc` names; None before the first one."""
@@ -36,6 +37,8 @@ class DatasetVersions:
         except FileNotFoundError:
             return None
         found = re.search(r"^- md5: (\w+(?:\.dir)?)$", text, re.MULTILINE)
+        if found is None and self._restore(text):
+            return self.data_hash()
         if found is None:
             raise BadInput(f"{self.root / 'data.dvc'} names no version; restore it from git")
         return found[1]
@@ -68,7 +71,9 @@ class DatasetVersions:
                     f"{self.settings.data_dir} does not descend from the version that data.dvc names"
                     f" ({before}), so a new version would lose measurements; {_WAYS_OUT}"
                 )
+            self._keep()
             store.add()
+            self._kept.unlink()
             pushed = store.push()
             after = self.data_hash()
             assert after is not None
@@ -127,6 +132,21 @@ class DatasetVersions:
         lock = locked(self.settings.state_dir / "data.lock", _LOCK_SECONDS, "the dataset")
         with lock, open_store(self.settings) as store:
             yield store
+
+    def _keep(self) -> None:
+        path = self.root / "data.dvc"
+        atomic_write(self._kept, path.read_text(encoding="utf-8") if path.exists() else "")
+
+    def _restore(self, broken: str) -> bool:
+        """Undo a `data.dvc` that a killed command left cut; tell whether that is what happened."""
+        if "<<<<<<<" in broken or not self._kept.exists():
+            return False
+        text = self._kept.read_text(encoding="utf-8")
+        if text:
+            atomic_write(self.root / "data.dvc", text)
+        else:
+            (self.root / "data.dvc").unlink()
+        return True
 
     def _known_base(self) -> str | None:
         return self._base.read_text(encoding="utf-8") if self._base.exists() else None

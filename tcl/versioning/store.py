@@ -40,7 +40,8 @@ class DataStore:
 
     def add(self) -> None:
         """Make `data/` the version that `data.dvc` names."""
-        self._retried(lambda: self._repo.add(self._data))
+        # By default DVC removes each file and links it again from its cache: killed in between, it loses the file.
+        self._retried(lambda: self._repo.add(self._data, relink=False))
 
     def push(self) -> int:
         """Send the version's files to the remote and return how many it lacked."""

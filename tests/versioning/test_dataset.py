@@ -11,6 +11,7 @@ from tcl.files import atomic_write
 from tcl.settings import Settings, load_settings
 from tcl.versioning import git
 from tcl.versioning.dataset import DatasetVersions
+from tcl.versioning.store import DataStore
 
 
 def run_git(folder: Path, *arguments: str) -> str:
@@ -204,6 +205,47 @@ def test_data_hash_refuses_when_data_dvc_is_broken(settings: Settings) -> None:
     (settings.root / "data.dvc").write_text("outs:\n<<<<<<< ours\n")
     with pytest.raises(BadInput, match=r"data\.dvc names no version"):
         DatasetVersions(settings).data_hash()
+
+
+@pytest.mark.parametrize("versions_before", [0, 1])
+def test_version_goes_on_when_it_was_killed_while_data_dvc_was_written(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, versions_before: int
+) -> None:
+    versions = DatasetVersions(settings)
+    for number in range(versions_before):
+        measure(settings, name=f"before{number}")
+        versions.version("before")
+    measure(settings)
+
+    def write_half(store: DataStore) -> None:
+        (settings.root / "data.dvc").write_text("outs:\n- md")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(DataStore, "add", write_half)
+        versions.version("killed")
+    assert not DatasetVersions(settings).pull()
+    assert versions.version("again").changed
+    shutil.rmtree(settings.data_dir)
+    assert versions.pull()
+    assert (settings.data_dir / "a" / "1.parquet").exists()
+
+
+def test_version_never_removes_a_file_of_the_dataset(settings: Settings) -> None:
+    measure(settings)
+    before = (settings.data_dir / "a" / "1.parquet").stat()
+    DatasetVersions(settings).version("first")
+    after = (settings.data_dir / "a" / "1.parquet").stat()
+    assert (after.st_ino, after.st_nlink) == (before.st_ino, 1)
+
+
+def test_version_works_when_a_killed_command_left_dvcs_locks_cut(settings: Settings) -> None:
+    versions = DatasetVersions(settings)
+    measure(settings)
+    versions.version("first")
+    (settings.root / ".dvc" / "tmp" / "rwlock").write_text('{"read": {')
+    measure(settings, name="2")
+    assert versions.version("second").changed
 
 
 def hold_dvc(root: Path, held: "multiprocessing.synchronize.Event") -> None:
