@@ -123,7 +123,7 @@ class PromotionSettings:
     """Share of its latency by which a new package may seem slower than the old one: the noise of the timing."""
     latency_rounds: int = _number(5, 1)
     """Processes that time each of the two packages, in turn."""
-    poll_seconds: float = _number(60.0, 1)
+    poll_seconds: float = _number(300.0, 1)
     """Time between two looks at the registry."""
     webhook_port: int = _number(9180, 0, 65535)
     """Loopback port where MLflow's server reports promotions; 0 takes a free one."""

@@ -73,6 +73,16 @@ def model_card(
     return text
 
 
+def model_note(owner: str) -> str:
+    """Return what MLflow shows above the list of a model's versions; short, so that the list is in sight."""
+    if owner == KNOWLEDGE_BASE:
+        return "What all devices' cost models have in common. A new device's model starts from it."
+    return (
+        f"Cost models of the device **{owner}**. Each version's page compares it with the champion of its time."
+        " Compiling uses the version with the alias `champion`; the newest one has the alias `challenger`."
+    )
+
+
 def _head(
     name: str, tags: Mapping[str, str], metrics: Mapping[str, float], champion: ModelVersion | None
 ) -> str:

@@ -87,8 +87,12 @@ def test_register_logs_curves_plots_and_card(registry: Registry) -> None:
         "plots/top_k.png",
     }
     model = client.get_registered_model(version.name)
-    assert model.description.startswith("# tcl-cost-dev-log")
-    assert "| data_hash | abc.dir |" in client.get_model_version(version.name, "1").description
+    assert "device **dev-log**" in model.description
+    card = client.get_model_version(version.name, "1").description
+    assert card == registry.card(version)
+    assert card.startswith("# tcl-cost-dev-log") and "abc.dir" in card
+    assert f"](get-artifact?run_uuid={version.run_id}&path=plots/top_k.png)" in card
+    assert registry.page(version) == "http://127.0.0.1:5000/#/models/tcl-cost-dev-log/versions/1"
     assert "model_card.md" in {item.path for item in client.list_artifacts(version.run_id)}
 
 
