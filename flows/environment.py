@@ -16,7 +16,7 @@ def prepare(settings: Settings, api_url: str | None) -> None:
     settings
         The project's settings.
     api_url
-        The Prefect API to use; None starts a temporary one.
+        The Prefect API to use; None where there is none yet.
     """
     settings.prefect_home.mkdir(parents=True, exist_ok=True)  # Prefect makes no parent folders
     variables = {

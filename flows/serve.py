@@ -47,7 +47,7 @@ def serve(settings: Settings, address: str | None) -> None:
     with (
         locked(settings.state_dir / "serve.lock", 0, "`tcl serve` of this project"),
         _sigterm_as_interrupt(),
-        nullcontext(address) if address else running_server(settings) as api,
+        nullcontext(address) if address else running_server(settings, settings.serve.port) as api,
     ):
         atomic_json(settings.served_api, {"address": api, "pid": os.getpid()})
         try:

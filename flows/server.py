@@ -20,14 +20,21 @@ _STOP_SECONDS = 30.0
 _SLOT_WAIT_SECONDS = "5"  # between two looks of a run that waits for its deployment's turn
 
 
+def free_port() -> int:
+    """Return a port that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        return int(probe.getsockname()[1])
+
+
 def address_of(port: int) -> str:
     """The server's API."""
     return f"http://{_HOST}:{port}/api"
 
 
 @contextmanager
-def running_server(settings: Settings) -> Iterator[str]:
-    """Run a server for the block; yields the address of its API. It ends with this process, however that ends.
+def running_server(settings: Settings, port: int) -> Iterator[str]:
+    """Run a server on a port for the block; yields its API's address. It ends with this process, however that ends.
 
     `flows.environment.prepare` comes first: the server reads the same variables.
 
@@ -38,7 +45,6 @@ def running_server(settings: Settings) -> Iterator[str]:
     WorkFailed
         When it does not start.
     """
-    port = settings.serve.port
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

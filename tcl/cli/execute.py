@@ -5,10 +5,10 @@ import json
 import os
 import urllib.request
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from tcl.console import note
-from tcl.errors import WorkFailed
 from tcl.settings import Settings, load_settings
 
 _TIMEOUT_SECONDS = 3.0
@@ -40,19 +40,14 @@ def run_job(name: str, arguments: Any, overrides: Mapping[str, Any]) -> Any:
 
 
 def _run_flow(name: str, arguments: Any, settings: Settings, address: str | None) -> Any:
+    """Run a flow with the Prefect API at an address, or with one of its own that ends with this process."""
     from flows.environment import prepare
+    from flows.server import free_port, running_server
 
     prepare(settings, address)
-    flow = getattr(importlib.import_module(f"flows.{name}"), name)
-    try:
-        return flow(arguments, settings)
-    except RuntimeError as error:
-        if "ephemeral Prefect API" not in str(error):
-            raise
-        raise WorkFailed(
-            "the temporary Prefect API did not start in time; try again when the machine is less busy, or start an API"
-            " with `prefect server start` and set PREFECT_API_URL"
-        ) from error
+    with nullcontext(address) if address else running_server(settings, free_port()) as api:
+        prepare(settings, api)
+        return getattr(importlib.import_module(f"flows.{name}"), name)(arguments, settings)
 
 
 def api_address(settings: Settings) -> str | None:

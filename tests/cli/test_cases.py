@@ -153,6 +153,22 @@ def test_run_takes_and_gives_the_original_names_when_they_are_no_identifiers(lea
         assert np.array_equal(arrays["file"], second - first)
 
 
+def test_compile_agrees_with_onnxruntime_when_half_data_meets_float_normalisation(learnt):
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("BatchNormalization", ["c", "scale", "bias", "mean", "var"], ["y"]),
+    ]
+    rng = np.random.default_rng(3)
+    weights = {"w": rng.standard_normal((4, 3, 3, 3)).astype(np.float16)}
+    for name in ("scale", "bias", "mean", "var"):
+        weights[name] = (rng.random(4) + 0.5).astype(np.float32)
+    half = {"x": ([1, 3, 8, 8], TensorProto.FLOAT16)}, {"y": ([1, 4, 8, 8], TensorProto.FLOAT16)}
+    model = save_model(learnt.root / "half.onnx", nodes, *half, weights)
+    compiled = learnt.ok("compile", model, "--device", DEVICE, "--trials", "0", "-o", "half")
+    assert compiled["outputs"][0]["dtype"] == "float16"
+    assert compiled["verification"]["max_rel"] <= 2e-2
+
+
 def test_distill_recognises_records_by_content_when_it_is_asked_again(learnt):
     store = RecordStore(learnt.root / "data")
     learnt.ok("device", "add", "twice", "--target", json.dumps({"kind": "llvm", "num-cores": 1}))
