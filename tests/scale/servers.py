@@ -14,9 +14,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from command_line import clean_environment
 
@@ -67,17 +68,23 @@ class Bucket:
 
     def keys(self, prefix: str = "") -> list[str]:
         """Names of the stored objects, as the server lists them."""
-        import boto3
-
-        client = boto3.client(
-            "s3",
-            endpoint_url=self.endpoint,
-            aws_access_key_id="tester",
-            aws_secret_access_key=PASSWORD,
-            region_name="us-east-1",
+        pages = (
+            client(self.endpoint).get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
         )
-        pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
         return [item["Key"] for page in pages for item in page.get("Contents", [])]
+
+    def beside(self, name: str) -> Bucket:
+        """A new bucket of the same server."""
+        client(self.endpoint).create_bucket(Bucket=name)
+        return replace(self, name=name, folder=self.folder.with_name(name))
+
+
+def client(endpoint: str) -> Any:
+    """An S3 client of a server that `s3` started."""
+    import boto3
+
+    keys = {"aws_access_key_id": "tester", "aws_secret_access_key": PASSWORD, "region_name": "us-east-1"}
+    return boto3.client("s3", endpoint_url=endpoint, **keys)
 
 
 def free_port() -> int:
@@ -187,16 +194,8 @@ def s3(folder: Path, *buckets: str) -> Iterator[list[Bucket]]:
     command = [BIN / "nanio", "serve", "--data-dir", folder, "--host", "127.0.0.1", "--port", str(port)]
     endpoint = f"http://127.0.0.1:{port}"
     with running(command, folder.with_suffix(".log"), lambda: answers(endpoint), environment):
-        import boto3
-
-        client = boto3.client(
-            "s3", endpoint_url=endpoint, aws_access_key_id="tester", aws_secret_access_key=PASSWORD,
-            region_name="us-east-1",
-        )  # fmt: skip
-        known = {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}
         for name in buckets:
-            if name not in known:
-                client.create_bucket(Bucket=name)
+            client(endpoint).create_bucket(Bucket=name)
         yield [Bucket(endpoint, name, folder / name) for name in buckets]
 
 
