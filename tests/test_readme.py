@@ -94,7 +94,7 @@ def run(command: str, root: Path) -> None:
     environment.pop("VENV", None)
     path = f"{root / '.venv' / 'bin'}{os.pathsep}{environment['PATH']}"
     environment |= BUDGETS | {"PATH": path}
-    if command.startswith("mlflow ui"):
+    if command == "tcl models ui":
         serve(command, root, environment)
         return
     done = subprocess.run(
@@ -115,10 +115,10 @@ def serve(command: str, root: Path, environment: dict[str, str]) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     process = subprocess.Popen(
-        command,
+        f"{command} --port {port}",
         shell=True,
         cwd=root,
-        env=environment | {"MLFLOW_PORT": str(port)},
+        env=environment,
         start_new_session=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
