@@ -1,0 +1,26 @@
+"""From `tcl device add --rpc` to a package that was tuned, verified and timed on the board."""
+
+import json
+
+import pytest
+from boards import HOST, boards
+from command_line import Project
+
+
+@pytest.mark.slow
+def test_measure_distill_and_compile_run_on_a_board_and_name_it_when_it_is_away(learnt: Project) -> None:
+    target = json.dumps({"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 1})
+    with boards("pi4") as running:
+        address = f"{HOST}:{running.port}"
+        learnt.ok("device", "add", "pi4", "--target", target, "--rpc", address, "--key", "pi4")
+        measured = learnt.ok("measure", "matmul16.onnx", "--device", "pi4", "--budget", "2")
+        assert (measured["measured"], measured["failed"]) == (2, 0)
+        learnt.ok("distill", "--device", "pi4")
+        arguments = ("compile", "matmul16.onnx", "--device", "pi4", "-o", "remote")
+        compiled = learnt.ok(*arguments, "--trials", "4")
+        assert compiled["verification"]["max_rel"] <= 1e-4
+        assert set(compiled["latency"]) == {"tuned"}  # onnxruntime does not run on the board
+        assert compiled["device"]["rpc"] == {"host": HOST, "port": running.port, "key": "pi4"}
+        running.kill("pi4")
+        message = learnt.fail(*arguments, "--trials", "0", code=1, TCL_MEASURE_DEVICE_WAIT="0")
+        assert "waiting for device pi4: " in message
