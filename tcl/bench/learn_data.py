@@ -103,13 +103,13 @@ def _load(
 
 
 def common_tasks(datasets: dict[str, LabelledDataset]) -> dict[str, LabelledDataset]:
-    """The same workloads in the same order on all devices, weighing the same; latencies clipped by rank."""
+    """The same workloads in the same order on all devices; latencies clipped by rank."""
     usable = [{dataset.keys[task]: task for task in _usable(dataset)} for dataset in datasets.values()]
     keys = sorted(set.intersection(*map(set, usable)))
     if not keys:
         raise BadInput(f"the devices {', '.join(datasets)} have no workload with enough records in common")
     return {
-        name: _level(take_tasks(dataset, np.array([numbers[key] for key in keys])))
+        name: _clip(take_tasks(dataset, np.array([numbers[key] for key in keys])))
         for (name, dataset), numbers in zip(datasets.items(), usable, strict=True)
     }
 
@@ -122,15 +122,13 @@ def _usable(dataset: LabelledDataset) -> Iterator[int]:
             yield task
 
 
-def _level(dataset: LabelledDataset) -> LabelledDataset:
-    """Clip each task's latencies, and give it the weight at which its best candidate costs as much as any other's."""
+def _clip(dataset: LabelledDataset) -> LabelledDataset:
+    """Clip each task's latencies at `CLIP`."""
     seconds = dataset.seconds.copy()
-    best = np.empty(len(dataset.keys))
     for task in range(len(dataset.keys)):
         rows = np.flatnonzero((dataset.task == task) & np.isfinite(dataset.seconds))
         seconds[rows] = np.minimum(seconds[rows], np.percentile(seconds[rows], CLIP))
-        best[task] = seconds[rows].min()
-    return replace(dataset, seconds=seconds, weights=1 / best)
+    return replace(dataset, seconds=seconds)
 
 
 def each_task(
