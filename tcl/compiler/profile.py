@@ -6,7 +6,6 @@ import gc
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -20,6 +19,7 @@ from tcl.compiler.manifest import Manifest
 from tcl.compiler.priority import raise_priority
 from tcl.devices.host import usable_cores
 from tcl.errors import WorkFailed
+from tcl.processes import run_module
 
 _WARM_UPS = 5
 _SECONDS = 1.0
@@ -78,8 +78,7 @@ def profile(folder: Path) -> Profile:
         When the package does not load or run.
     """
     Manifest.read(folder)
-    command = [sys.executable, "-m", "tcl.compiler.profile", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run_module("tcl.compiler.profile", [str(folder)])
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         raise WorkFailed(

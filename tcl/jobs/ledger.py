@@ -18,9 +18,14 @@ def thoroughness(settings: Settings, device: str) -> dict[str, float]:
     """Trials per program of the most thorough tuning that each program, by workload key, has been through."""
     try:
         content = json.loads(_path(settings, device).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):  # damaged: the programs are tuned once more
+        return {key: float(trials) for key, trials in content.items()}
+    except (
+        FileNotFoundError,
+        AttributeError,
+        TypeError,
+        ValueError,
+    ):  # none, or damaged: they are tuned once more
         return {}
-    return {str(key): float(trials) for key, trials in content.items()}
 
 
 def note_tuned(settings: Settings, device: str, keys: Iterable[str], trials_per_program: float) -> None:

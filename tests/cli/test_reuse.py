@@ -11,7 +11,8 @@ from command_line import DEVICE, Project, save_model
 from onnx import helper
 
 from tcl.jobs.dataset import take_over_tuning
-from tcl.settings import load_settings
+from tcl.jobs.ledger import note_tuned, thoroughness
+from tcl.settings import Settings, load_settings
 
 COMPILE = ("compile", "--device", DEVICE, "--trials", "2", "-o")
 
@@ -46,6 +47,17 @@ def test_compile_spends_its_trials_on_new_programs_when_it_shares_others(learnt:
     trials = {row["workload"]: row["trials"] for row in shared["tasks"]}
     assert trials.pop(first["tasks"][0]["workload"]) == 0
     assert list(trials.values()) == [2]
+
+
+def test_tuned_programs_are_tuned_once_more_when_the_list_of_them_is_damaged(settings: Settings):
+    note_tuned(settings, "board", ["a", "b"], 4.0)
+    note_tuned(settings, "board", ["a"], 2.0)  # less thorough: changes nothing
+    assert thoroughness(settings, "board") == {"a": 4.0, "b": 4.0}
+    for text in ("", "{", "[1]", '{"a": null}'):
+        (settings.state_dir / "tuned" / "board.json").write_text(text)
+        assert thoroughness(settings, "board") == {}
+    note_tuned(settings, "board", ["b"], 1.0)
+    assert thoroughness(settings, "board") == {"b": 1.0}
 
 
 def test_dataset_takes_over_what_compiling_measured_once(learnt: Project, first: dict):
