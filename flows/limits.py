@@ -8,6 +8,7 @@ from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectAlreadyExists
 
 KNOWLEDGE_BASE = "tcl-knowledge-base"
+_LEASE_SECONDS = 60.0  # after which the limit is free again when its holder was killed
 
 
 def device_limit(device: str) -> str:
@@ -27,5 +28,12 @@ def ensure_limits(names: Iterable[str]) -> None:
 def only_one(limit: str) -> Iterator[None]:
     """Wait until nobody else holds the limit, and hold it for the block; Prefect frees it when its holder dies."""
     ensure_limits([limit])  # a device may be younger than `tcl serve`
-    with concurrency(limit, occupy=1, strict=True):
+    # Hours of work must not end because Prefect could not be reached for a moment.
+    with concurrency(
+        limit,
+        occupy=1,
+        lease_duration=_LEASE_SECONDS,
+        strict=True,
+        raise_on_lease_renewal_failure=False,
+    ):
         yield
