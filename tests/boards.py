@@ -50,10 +50,6 @@ class Boards:
             f"--port-end={port + 1}",
         )
 
-    def is_alive(self, key: str) -> bool:
-        """Tell whether the board's server runs: TVM's ends with a session that crashed."""
-        return self._servers[key].poll() is None
-
     def kill(self, key: str) -> None:
         """Cut the board's power."""
         _kill(self._servers.pop(key))
