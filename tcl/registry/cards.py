@@ -117,13 +117,13 @@ def _comparison(tags: Mapping[str, str], metrics: Mapping[str, float], champion:
         row = [kind or "**all**"]
         for metric in _NAMES:
             key = f"{metric}/{kind}" if kind else metric
-            if key not in metrics:
-                continue
-            row.append(f"{metrics[key]:.3f}")
-            if champion is not None:
+            row.append(f"{metrics[key]:.3f}" if key in metrics else "–")
+            if champion is not None and key not in metrics:
+                row += ["–", "–"]
+            elif champion is not None:
                 its, _ = _theirs(key, tags, metrics, champion)
                 row += ["–", "–"] if its is None else [f"{its:.3f}", _signed(metrics[key] - its)]
-        if len(row) > 1:
+        if set(row[1:]) != {"–"}:
             rows.append(row)
     header = ["held-out programs"]
     for name in _NAMES.values():
@@ -192,9 +192,9 @@ def _target(text: str) -> str:
 
 
 def _images(plots: Mapping[str, str]) -> str:
-    """One paragraph, so that the browser sets as many beside each other as there is room for."""
+    """One line, so that the browser sets as many beside each other as there is room for."""
     pictures = [f"![{name}]({plots[name]})" for name in _PLOTS if name in plots]
-    return "\n".join(["## Plots", "", *pictures]) + "\n" if pictures else ""
+    return f"## Plots\n\n{' '.join(pictures)}\n" if pictures else ""
 
 
 def _explanation(tags: Mapping[str, str], champion: ModelVersion | None) -> str:
