@@ -8,6 +8,7 @@ from command_line import Project
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_measure_distill_and_compile_run_on_a_board_and_name_it_when_it_is_away(learnt: Project) -> None:
     target = json.dumps({"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 1})
     with boards("pi4") as running:

@@ -13,7 +13,7 @@ from tcl.devices.device import Rpc
 from tcl.devices.patience import patiently, told_to
 from tcl.errors import DeviceLost
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tcl.measuring.types import MeasureOptions, MeasureRequest, MeasureResult
 
 Sample = Callable[[int], list[MeasureRequest]]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
