@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BASE_PACKAGES = "ca-certificates,python3.11-venv,python3.11-dev"
+PYTHON_PACKAGES = "ca-certificates python3.11-venv python3.11-dev"  # what Docker's Python image has
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 TINY_MODEL = """
 import numpy as np, onnx
@@ -94,10 +94,10 @@ def outside() -> dict[str, str]:
 
 
 def lent_folders() -> list[str]:
-    """Folders and files of this machine that pip's settings name."""
-    words = " ".join(outside().values()).replace("file://", " ").split()
-    found = {word for word in words if word.startswith("/") and Path(word).is_dir()}
-    return sorted(found | {str(Path(word).parent) for word in words if Path(word).is_file()})
+    """Folders of this machine that pip's settings name; an index is lent with what lies beside it."""
+    words = [Path(word.removeprefix("file://")) for word in " ".join(outside().values()).split()]
+    named = [path for path in words if path.is_absolute() and path.exists()]
+    return sorted({str(path.parent if path.is_file() or path.name == "simple" else path) for path in named})
 
 
 def stages(text: str) -> dict[str, tuple[str, list[tuple[str, str]]]]:
@@ -154,12 +154,15 @@ def main(folder: Path) -> None:
     described = stages((ROOT / "Dockerfile").read_text())
     base = Image(folder / "base")
     subprocess.run(
-        ["debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", "bookworm", str(base.folder)],
-        check=True, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+        ["debootstrap", "--variant=minbase", "bookworm", str(base.folder)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     for path in ("/etc/resolv.conf", "/etc/hosts"):
         shutil.copy(path, base.folder / path.lstrip("/"))
-    report = {"debian": base.megabytes()}
+    install = "apt-get install --yes --quiet --no-install-recommends"
+    base.run(f"apt-get update --quiet && {install} {PYTHON_PACKAGES} && rm -rf /var/lib/apt/lists/*")
+    report = {"debian with Python": base.megabytes()}
     carry_out(base, described["base"][1])
     made = {}
     for name in ("runtime", "serve"):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tcl.errors import BadInput, WorkFailed
+from tcl.files import atomic_json
 from tcl.settings import Settings, load_settings
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -22,6 +23,7 @@ _RECORDS_PER_TASK = 500  # of a device that has been tuned for long
 _BATCH = 10_000
 _WEIGHTS_BYTES = 400_000  # about those of a cost model
 _STEPS = ("import", "count", "featurise", "version")
+_REGISTRY_STEPS = ("register", "list")
 
 
 @dataclass(frozen=True)
@@ -74,19 +76,22 @@ def bench_capacity(settings: Settings, sizes: Sequence[int], devices: int) -> di
             f"{settings.data_dir} holds no records to copy; `tcl data pull` fetches the shipped ones"
         )
     folder = settings.state_dir / "capacity"
-    costs: list[Cost] = []
-    with progress("measuring capacity", len(sizes) * len(_STEPS) + 2) as advance:
-        for size in sizes:
-            project = _fresh(folder / f"records-{size}")
-            for step in _STEPS:
-                costs.append(_run(step, settings.root, project, size))
-                advance(detail=f"{step} {size}")
-            shutil.rmtree(project)
-        project = _fresh(folder / f"devices-{devices}")
-        for step in ("register", "list"):
-            costs.append(_run(step, settings.root, project, devices))
-            advance(detail=f"{step} {devices}")
-        shutil.rmtree(project)
+    folder.mkdir(parents=True, exist_ok=True)
+    done = _finished(folder / "costs.json")
+    plan = [(f"records-{size}", size, _STEPS) for size in sizes] + [
+        (f"devices-{devices}", devices, _REGISTRY_STEPS)
+    ]
+    with progress("measuring capacity", sum(len(steps) for _, _, steps in plan)) as advance:
+        for name, amount, steps in plan:
+            if any((step, amount) not in done for step in steps):
+                project = _fresh(folder / name)
+                for step in steps:  # each needs what the one before it made
+                    done[step, amount] = _run(step, settings.root, project, amount)
+                    advance(detail=f"{step} {amount}")
+                shutil.rmtree(project)
+                atomic_json(folder / "costs.json", [asdict(cost) for cost in done.values()])
+    costs = [done[step, amount] for _, amount, steps in plan for step in steps]
+    (folder / "costs.json").unlink(missing_ok=True)
     return {"costs": [asdict(cost) for cost in costs], "per_million": _slopes(costs, sizes)}
 
 
@@ -107,6 +112,14 @@ def lines(results: dict[str, Any]) -> list[str]:
         for step, slope in results["per_million"].items()
     ]
     return [*head, *rows, "", *slopes]
+
+
+def _finished(path: Path) -> dict[tuple[str, int], Cost]:
+    """What an interrupted run has measured."""
+    if not path.exists():
+        return {}
+    costs = [Cost(**item) for item in json.loads(path.read_text(encoding="utf-8"))]
+    return {(cost.step, cost.amount): cost for cost in costs}
 
 
 def _fresh(folder: Path) -> Path:

@@ -65,7 +65,7 @@ def tune(studies: tuple[str, ...], minutes: float | None) -> Report:
     return Report(results, markdown(results).splitlines())
 
 
-@command("capacity")
+@command("capacity", kept="the finished sizes are kept; the same command again goes on from there")
 @click.option(
     "--records",
     "sizes",

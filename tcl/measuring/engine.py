@@ -143,8 +143,8 @@ class MeasuringEngine:
             "rpc": None if device.rpc is None else asdict(device.rpc) | {"timeout": self._seconds},
         }
         self._runner = self._pool.spawn("run", limits | settings)
-        self._builders = builders
-        return self._pool, builders
+        self._builders = FarmBuilders(self._farm, builders, options, remote) if self._farm else builders
+        return self._pool, self._builders
 
     def _time(self, job: Job, pool: WorkerPool, builders: Builders | FarmBuilders) -> bool:
         """Time a built job; tell whether it ran. Otherwise its error says why."""

@@ -160,7 +160,14 @@ def join_dataset(root: Path, bucket: Bucket, prefix: str) -> Path:
 @contextlib.contextmanager
 def host(root: Path, bucket: Bucket) -> Iterator[None]:
     """One host of the fleet: a project folder of its own, served."""
-    environment = QUICK | bucket.environment | {"TCL_TUNING_TRIALS": "0"}
+    environment = (
+        QUICK
+        | bucket.environment
+        | {
+            "TCL_TUNING_TRIALS": "0",
+            "TCL_PROMOTION_WEBHOOK_PORT": "0",  # the two hosts are one machine
+        }
+    )
     with running([BIN / "tcl", "serve"], root.with_suffix(".log"), lambda: True, environment, cwd=root):
         yield
 
