@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,5 +82,5 @@ def explained(what: str) -> Iterator[None]:
 
     try:
         yield
-    except (MlflowException, SQLAlchemyError) as error:
+    except (MlflowException, SQLAlchemyError, sqlite3.Error) as error:
         raise WorkFailed(f"{what} failed: {str(error).splitlines()[0]}") from error

@@ -116,7 +116,14 @@ def test_records_are_learnt_at_the_start_when_they_came_while_nobody_served(serv
     limits = {limit["name"] for limit in served.post("v2/concurrency_limits/filter", {})}
     assert {f"tcl-device-{DEVICE}", "tcl-device-second", "tcl-knowledge-base"} <= limits
     deployed = {deployment["name"] for deployment in served.post("deployments/filter", {})}
-    assert {"measure", "continual-distillation", "compile", "reconcile"} <= deployed
+    assert {
+        "measure",
+        "continual-distillation",
+        "compile",
+        "reconcile",
+        "promotions",
+        "promotion",
+    } <= deployed
 
 
 def test_records_are_learnt_once_when_events_come_twice_and_while_another_device_is_learnt(

@@ -142,6 +142,7 @@ def test_package_follows_when_a_person_gives_the_alias_in_mlflows_pages(
         )
         page = browser.new_page(viewport={"width": 1400, "height": 1200})
         page.set_default_timeout(PATIENCE * 1000)
+        expect.set_options(timeout=PATIENCE * 1000)
         promote(page, address)
         browser.close()
         wait(lambda: json.loads(package.read_text())["cost_model"]["version"] == 2, followed)
