@@ -7,12 +7,22 @@ so that a package carries them in the order in which its kernels read them.
 from __future__ import annotations
 
 import tvm
-from tvm import relax
+from tvm import relax, topi
 
 from tcl.compiler.constants import fold_constants
 from tcl.compiler.convolution import legalize_conv2d
 from tcl.compiler.layout import block_layouts
 from tcl.compiler.raising import raise_operators
+
+
+def _legalize_erf(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Legalise erf to a rational function: exact to 4e-7, and vectorised, where TVM calls the C library per element."""
+    if call.args[0].ty.dtype != "float32":
+        return tvm.ir.Op.get("relax.erf").get_attr("FLegalize")(builder, call)
+    return builder.call_te(topi.fast_erf, call.args[0], primfunc_name_hint="erf")
+
+
+_LEGALIZATIONS = {"relax.nn.conv2d": legalize_conv2d, "relax.erf": _legalize_erf}
 
 
 def lower(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
@@ -40,7 +50,7 @@ def lower(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
                 relax.transform.CanonicalizeBindings(),
                 relax.backend.DispatchSampling(),
                 relax.backend.DispatchSortScan(),
-                relax.transform.LegalizeOps({"relax.nn.conv2d": legalize_conv2d}),
+                relax.transform.LegalizeOps(_LEGALIZATIONS),
                 relax.transform.AnnotateTIROpPattern(),
                 relax.transform.DeadCodeElimination(),
                 relax.transform.FuseOps(),

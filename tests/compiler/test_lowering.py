@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,16 @@ def test_lower_computes_what_onnxruntime_does_when_nothing_is_scheduled(
     x = np.random.default_rng(0).standard_normal((1, 3, 32, 32), dtype=np.float32)
     result = run(build_executable(network[2], TARGET), x)
     assert np.allclose(result, expected(network[0], x=x), rtol=1e-4, atol=1e-5)
+
+
+def test_lowered_erf_is_exact_over_its_whole_range(tmp_path: Path) -> None:
+    proto = model([helper.make_node("Erf", ["x"], ["y"])], [value("x", (4001,))], [value("y", (4001,))])
+    path = save(proto, tmp_path)
+    x = np.linspace(-10, 10, 4001, dtype=np.float32)
+    lowered = lower(import_relax(read_onnx(path)), TARGET)
+    assert not any("T.erf(" in str(function) for function in lowered.functions.values())  # of the C library
+    result = run(build_executable(lowered, TARGET), x)
+    np.testing.assert_allclose(result, [math.erf(v) for v in x], atol=5e-7)
 
 
 @pytest.mark.slow
