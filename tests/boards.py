@@ -11,6 +11,10 @@ import sys
 import time
 from collections.abc import Iterator
 
+from tcl.compiler.bootstrap import import_tvm
+from tcl.compiler.rpc import await_board
+from tcl.errors import DeviceLost
+
 # TVM starts in a fraction of the time without torch.
 _CODE = (
     "import os, runpy, sys\n"
@@ -39,7 +43,7 @@ class Boards:
         wait_for(self.port)
 
     def start(self, key: str, core: int = 0) -> None:
-        """Start the board `key` on the core with this number."""
+        """Start the board `key` on the core with this number, and wait until the tracker knows it."""
         port = free_port()
         self._servers[key] = _start(
             core,
@@ -49,6 +53,11 @@ class Boards:
             f"--port={port}",
             f"--port-end={port + 1}",
         )
+        import_tvm()
+        for _ in range(40):
+            with contextlib.suppress(DeviceLost):
+                return await_board({"host": HOST, "port": self.port, "key": key})
+        raise AssertionError(f"the board {key} does not come up")
 
     def kill(self, key: str) -> None:
         """Cut the board's power."""
