@@ -24,10 +24,13 @@ SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 TINY_MODEL = """
 import numpy as np, onnx
 from onnx import TensorProto, helper, numpy_helper
-w = numpy_helper.from_array(np.random.default_rng(0).standard_normal((64, 32), dtype=np.float32), "w")
-nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["y"])]
-value = lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-graph = helper.make_graph(nodes, "tiny", [value("x", [1, 64])], [value("y", [1, 32])], [w])
+widths, nodes, weights = [64, 32, 48, 16], [], []  # three programs: fewer teach no cost model
+for n, shape in enumerate(zip(widths, widths[1:])):
+    weights.append(numpy_helper.from_array(np.random.default_rng(n).standard_normal(shape, dtype=np.float32), f"w{n}"))
+    nodes.append(helper.make_node("MatMul", [f"x{n}", f"w{n}"], [f"p{n}"]))
+    nodes.append(helper.make_node("Relu", [f"p{n}"], [f"x{n + 1}"]))
+value = lambda name, width: helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, width])
+graph = helper.make_graph(nodes, "tiny", [value("x0", 64)], [value("x3", 16)], weights)
 onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "tiny.onnx")
 """
 SMALL = {
