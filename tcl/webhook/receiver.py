@@ -53,6 +53,7 @@ def receiving(verifier: Verifier, promoted: Callable[[str, str, str], None], por
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((HOST, port))
+        listening.listen()  # before that another receiver could bind the same port
     except OSError as error:
         listening.close()
         raise BadInput(
