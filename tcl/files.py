@@ -41,18 +41,21 @@ def atomic_write(path: Path | str, content: bytes | str, mode: int = 0o666) -> P
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_left_behind(path)
     data = content.encode() if isinstance(content, str) else content
-    temporary = _temporary_name(path)
-    try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(handle, "wb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
+    while True:
+        temporary = _temporary_name(path)
+        try:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with os.fdopen(handle, "wb") as stream:
+                fcntl.flock(stream, fcntl.LOCK_EX)
+                if os.fstat(handle).st_nlink == 0:  # another process took it for one left behind
+                    continue
+                stream.write(data)
+                stream.flush()
+                os.fsync(handle)
+                temporary.replace(path)
+            return path
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def atomic_json(path: Path | str, value: Any) -> Path:
@@ -85,16 +88,21 @@ def atomic_directory(target: Path | str) -> Iterator[Path]:
     target = Path(target).resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     _remove_left_behind(target)
-    temporary = _temporary_name(target)
-    temporary.mkdir()
-    lock = claim(temporary)
+    temporary, lock = _new_directory(target)
     try:
         yield temporary
         _replace_directory(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
+        os.close(lock)
+
+
+def _new_directory(target: Path) -> tuple[Path, int]:
+    while True:
+        temporary = _temporary_name(target)
+        temporary.mkdir()
+        if (lock := claim(temporary)) is not None:  # None: another process took it for one left behind
+            return temporary, lock
 
 
 def _replace_directory(new: Path, target: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ def scratch_folder() -> Iterator[Path]:
     outside, variable = tempfile.gettempdir(), os.environ.get("TMPDIR")
     own = f"{_PREFIX}{os.getuid()}-"
     for left in Path(outside).glob(f"{own}*"):
-        if (lock := claim(left)) is not None:
+        if _is_own_folder(left) and (lock := claim(left)) is not None:
             shutil.rmtree(left, ignore_errors=True)
             os.close(lock)
     folder, lock = _new_folder(own)
@@ -49,6 +50,15 @@ def machine_folder() -> Path:
     while folder.name.startswith(_PREFIX):
         folder = folder.parent
     return folder
+
+
+def _is_own_folder(path: Path) -> bool:
+    """Whether it is this user's: others may put anything into the folder of temporary files, also a pipe."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
 
 
 def _new_folder(prefix: str) -> tuple[Path, int]:

@@ -275,7 +275,7 @@ def _from_file(path: Path) -> list[tuple[str, str, Any]]:
         return []
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise BadInput(f"{path}: cannot be read as TOML ({error})") from None
     found = []
     for section, content in document.items():

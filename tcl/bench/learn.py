@@ -14,6 +14,7 @@ from tcl.bench.learn_data import own_datasets, public_datasets
 from tcl.bench.learn_report import machine, markdown, plot_data, summarise
 from tcl.bench.learn_run import run
 from tcl.bench.learn_study import LearnParams, Study
+from tcl.bench.params import read_studies
 from tcl.devices.store import DeviceStore
 from tcl.errors import BadInput
 from tcl.files import atomic_json, atomic_write
@@ -102,18 +103,12 @@ def read_params(path: Path) -> dict[str, LearnParams]:
     BadInput
         When the file or the section is missing, or a study has an unknown name.
     """
-    import yaml
-
-    if not path.is_file():
-        raise BadInput(f"{path} does not exist; it holds the sizes of the benchmark under `learn:`")
     names = {field.name for field in fields(LearnParams)}
     studies = {}
-    for study, sizes in (yaml.safe_load(path.read_text()).get("learn") or {}).items():
+    for study, sizes in read_studies(path, "learn").items():
         if unknown := set(sizes) - names:
             raise BadInput(f"{path}: the study {study} has the unknown name {min(unknown)}")
         studies[study] = LearnParams(**{name: _tuples(value) for name, value in sizes.items()})
-    if not studies:
-        raise BadInput(f"{path} has no study under `learn:`")
     return studies
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from tcl.bench.networks import HELD_OUT
+from tcl.bench.params import read_studies
 from tcl.bench.tune_networks import SUBGRAPHS
 from tcl.errors import BadInput
 
@@ -99,13 +100,9 @@ def read_params(path: Path) -> dict[str, TuneParams]:
     BadInput
         When the file or the section is missing, or a study has an unknown name.
     """
-    import yaml
-
-    if not path.is_file():
-        raise BadInput(f"{path} does not exist; it holds the sizes of the benchmark under `tune:`")
     names = {field.name for field in fields(TuneParams)}
     studies = {}
-    for study, sizes in (yaml.safe_load(path.read_text()).get("tune") or {}).items():
+    for study, sizes in read_studies(path, "tune").items():
         if unknown := set(sizes) - names:
             raise BadInput(f"{path}: the study {study} has the unknown name {min(unknown)}")
         if unknown := set(sizes.get("trials", {})) - set(CONTENDERS):
@@ -121,6 +118,4 @@ def read_params(path: Path) -> dict[str, TuneParams]:
                 )
         lists = {name: tuple(value) for name, value in sizes.items() if isinstance(value, list)}
         studies[study] = TuneParams(**{**sizes, **lists})
-    if not studies:
-        raise BadInput(f"{path} has no study under `tune:`")
     return studies

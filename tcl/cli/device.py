@@ -6,9 +6,8 @@ from typing import Any
 import click
 
 from tcl.cli.command import Group, Report, command
-from tcl.devices.device import Device, Rpc
+from tcl.devices.device import Device, parse_device, parse_rpc
 from tcl.devices.store import DeviceStore
-from tcl.errors import BadInput
 from tcl.jobs.tables import Table
 from tcl.settings import load_settings
 
@@ -42,9 +41,12 @@ def detect(name: str | None) -> Report:
 @click.option("--key", help="Key of the device at the tracker.")
 def add(name: str, target: str, rpc: str | None, key: str | None) -> Report:
     """Record a device by its TVM target, and how to reach it."""
-    is_json = target.lstrip().startswith("{")
-    described, facts = (_parse_target(target), {}) if is_json else _expand_target(target)
-    device = Device(name, described, _parse_rpc(rpc, key), facts)
+    if target.lstrip().startswith("{"):
+        device = parse_device(name, target, rpc, key)
+    else:
+        address = parse_rpc(name, rpc, key)
+        described, facts = _expand_target(target)
+        device = Device(name, described, address, facts)
     _store().add(device)
     return Report({"device": device.to_json()}, [f"recorded {name}"])
 
@@ -93,21 +95,3 @@ def _expand_target(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     from tcl.jobs.detect import describe_target
 
     return describe_target(name)
-
-
-def _parse_target(text: str) -> dict[str, Any]:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise BadInput(
-            f'--target is no JSON ({error}); write for example \'{{"kind": "llvm", "num-cores": 4}}\''
-        ) from None
-
-
-def _parse_rpc(address: str | None, key: str | None) -> Rpc | None:
-    if address is None and key is None:
-        return None
-    host, _, port = (address or "").rpartition(":")
-    if not host or not port.isdigit() or not key:
-        raise BadInput("a remote device needs both --rpc HOST:PORT and --key KEY")
-    return Rpc(host, int(port), key)

@@ -58,9 +58,9 @@ def api_address(settings: Settings) -> str | None:
     try:
         served = json.loads(settings.served_api.read_text(encoding="utf-8"))
         os.kill(served["pid"], 0)
-    except (OSError, ValueError):  # none, or one that was killed
+        return str(served["address"])
+    except (OSError, ValueError, KeyError, TypeError):  # none, one that was killed, or no such file
         return None
-    return served["address"]
 
 
 def announce(device: str, settings: Settings) -> None:

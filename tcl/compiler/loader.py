@@ -134,7 +134,7 @@ def check_files(folder: Path, manifest: Manifest) -> None:
     """
     for name, expected in manifest.files.items():
         path = folder / name
-        if not path.resolve().is_relative_to(folder.resolve()):
+        if "\0" in name or not path.resolve().is_relative_to(folder.resolve()):
             raise BadInput(
                 f"{folder}: the manifest names the file {name!r} outside the package; compile again"
             )

@@ -154,6 +154,12 @@ class Manifest:
             fields["forced"] = tuple(fields.get("forced", ()))
             fields["tasks"] = tuple(TaskRow.from_json(row) for row in fields.get("tasks", ()))
             manifest = cls(**fields)
+            if not isinstance(manifest.device["name"], str):
+                raise ValueError("the device has no name")
+            if not isinstance(manifest.device.get("facts", {}), dict):
+                raise ValueError("the device's facts are no object")
+            if not isinstance(manifest.cost_model or {}, dict):
+                raise ValueError("the cost model is no object")
             valid = (
                 manifest.cores > 0 and isinstance(manifest.files, dict) and manifest.library in manifest.files
             )
@@ -179,7 +185,7 @@ class Manifest:
             value = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise BadInput(f"{folder}: this folder is no package: it has no {MANIFEST}") from None
-        except (UnicodeDecodeError, json.JSONDecodeError, NotADirectoryError) as error:
+        except (ValueError, RecursionError, NotADirectoryError) as error:
             raise BadInput(
                 f"{path}: the manifest cannot be read ({error}); compile the model again"
             ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -55,7 +56,10 @@ def fault_of(program: Any, target: Any, trace: str, tolerances: Mapping[str, flo
         arguments = [[str(dtype), [int(extent) for extent in shape]] for _, dtype, shape in infos]
         limits = {**TOLERANCES, **tolerances}
         Path(folder, _ARGUMENTS).write_text(json.dumps({"arguments": arguments, "limits": limits}))
-        done = run_module("tcl.compiler.schedule_check", [folder], _TIMEOUT_SECONDS)
+        try:
+            done = run_module("tcl.compiler.schedule_check", [folder], _TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"does not finish within {_TIMEOUT_SECONDS:g} s"
     if done.returncode:
         return "crashes"
     return json.loads(done.stdout.splitlines()[-1])

@@ -170,13 +170,21 @@ def parse_device(name: str, target: str, rpc: str | None = None, key: str | None
     """
     try:
         parsed = json.loads(target)
-    except ValueError as error:
-        raise BadInput(f"device {name!r}: the target is not JSON ({error})") from None
+    except (ValueError, RecursionError) as error:
+        raise BadInput(
+            f"device {name!r}: the target is not JSON ({error}); write for example"
+            ' \'{"kind": "llvm", "num-cores": 4}\''
+        ) from None
+    return Device(name, parsed, parse_rpc(name, rpc, key))
+
+
+def parse_rpc(name: str, rpc: str | None, key: str | None) -> Rpc | None:
+    """Make the address of a device from the texts of a command line, as `parse_device` takes them."""
     if (rpc is None) != (key is None):
         raise BadInput(f"device {name!r}: give both an RPC tracker (HOST:PORT) and a key, or none of them")
     if rpc is None or key is None:
-        return Device(name, parsed)
+        return None
     host, _, port = rpc.rpartition(":")
     if not host or not port.isascii() or not port.isdigit():
         raise BadInput(f"device {name!r}: the RPC tracker must be HOST:PORT, not {rpc!r}")
-    return Device(name, parsed, Rpc(host.strip("[]"), int(port), key))
+    return Rpc(host.strip("[]"), int(port), key)

@@ -59,7 +59,7 @@ class DeviceStore:
             raise BadInput(f"device {name!r} is unknown; known devices: {known}")
         try:
             device = Device.from_json(json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, BadInput) as error:
+        except (ValueError, RecursionError, BadInput) as error:
             raise BadInput(f"{path}: {error}") from None
         if device.name != name:
             raise BadInput(f"{path}: describes device {device.name!r}; give file and device the same name")

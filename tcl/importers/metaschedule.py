@@ -94,6 +94,6 @@ def is_workload(text: str) -> bool:
     """Whether a line is ``["structural hash", "base64 program"]``."""
     try:
         value: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(value, list) and len(value) == 2 and all(isinstance(part, str) for part in value)

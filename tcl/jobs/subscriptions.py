@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tcl.devices.device import check_name
 from tcl.devices.store import DeviceStore
 from tcl.errors import BadInput
 from tcl.files import atomic_json, locked
@@ -138,11 +139,12 @@ def _read(path: Path) -> list[Subscription]:
         if value["format_version"] != _FORMAT:
             raise ValueError(f"format {value['format_version']}, not {_FORMAT}")
         found = [Subscription(**{**item, "shapes": tuple(item["shapes"])}) for item in value["subscriptions"]]
-        valid = all(
-            isinstance(field, str) for item in found for field in (item.model, item.device, item.output)
-        )
-        if not valid:
-            raise ValueError("a model, device or output is no text")
-    except (UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
+        for item in found:
+            check_name(item.device)  # it becomes a part of paths
+            if not all(isinstance(field, str) for field in (item.model, item.output, *item.shapes)):
+                raise ValueError("a model, output or shape is no text")
+            if item.trials is not None and (type(item.trials) is not int or item.trials < 0):
+                raise ValueError(f"trials are {item.trials!r}")
+    except (ValueError, KeyError, TypeError, RecursionError, BadInput) as error:
         raise BadInput(f"{path}: this is no list of subscriptions ({error}); mend or delete it") from None
     return found

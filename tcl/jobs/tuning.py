@@ -38,11 +38,14 @@ class Known:
         The reference kernel's usual time beside these records; None without any.
     spent
         Trials that earlier tuning has made, by workload key.
+    wrong
+        How many of the observations are of schedules whose results were wrong, by workload key.
     """
 
     observations: "dict[str, list[Observation]]"
     reference_seconds: float | None
     spent: dict[str, int]
+    wrong: dict[str, int]
 
 
 def recall(tasks: "Sequence[TuningTask]", device: Device, settings: Settings) -> Known:
@@ -63,7 +66,8 @@ def recall(tasks: "Sequence[TuningTask]", device: Device, settings: Settings) ->
         for record in records
         if record.origin == "search" and record.error != WRONG_RESULTS
     }
-    return Known(observations, usual, dict(Counter(searched.values())))
+    wrong = Counter(record.workload for record in records if record.error == WRONG_RESULTS)
+    return Known(observations, usual, dict(Counter(searched.values())), dict(wrong))
 
 
 def search(
@@ -170,11 +174,13 @@ def settle(outcomes: "Iterable[TaskOutcome]", known: Known) -> "list[tuple[TaskO
     """Decide what each program is compiled with, and why where that is not the search's choice.
 
     A program whose measured candidates all failed gets the default schedule: the model's word counts for nothing there.
+    That a schedule's results were wrong says nothing about the others.
     """
     settled = []
     for outcome in outcomes:
-        earlier = known.observations.get(outcome.task.workload.key, [])
-        tried = outcome.trials + len(earlier)
+        key = outcome.task.workload.key
+        earlier = known.observations.get(key, [])
+        tried = outcome.trials + len(earlier) - known.wrong.get(key, 0)
         if outcome.seconds is None and tried and not _succeeded(earlier):
             failed = replace(outcome, status="default", trace=None, score=None, ranking=[])
             settled.append((failed, f"all {tried} measured candidates failed"))

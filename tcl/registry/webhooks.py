@@ -2,6 +2,7 @@
 
 import base64
 import os
+import socket
 import sys
 from dataclasses import replace
 from urllib.parse import urlsplit
@@ -18,8 +19,9 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def served(settings: Settings) -> bool:
-    """Whether the registry is an MLflow server's, which alone sends webhooks."""
-    return settings.mlflow_tracking_uri.startswith(("http://", "https://"))
+    """Whether the registry is an MLflow server's on this host: others cannot reach a receiver on loopback."""
+    address = urlsplit(settings.mlflow_tracking_uri)
+    return address.scheme in ("http", "https") and address.hostname in (*_LOOPBACK, socket.gethostname())
 
 
 def announce(settings: Settings, url: str, secret: str) -> str:

@@ -96,5 +96,5 @@ class Verifier:
     def _seen(self) -> dict[str, float]:
         try:
             return dict(json.loads(self._memory.read_text(encoding="utf-8")))
-        except (OSError, ValueError):
+        except (OSError, ValueError, TypeError):
             return {}

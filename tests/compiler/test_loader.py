@@ -126,7 +126,7 @@ def test_load_refuses_when_the_cpu_is_too_weak(copy, monkeypatch):
         tcl.load(copy)
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", "null", "\udcff"])
+@pytest.mark.parametrize("text", [None, "", "{", "[]", "null", "\udcff", "[" * 100_000, "1" * 5_000])
 def test_load_refuses_when_there_is_no_manifest_or_it_is_damaged(tmp_path, text):
     if text is not None:
         (tmp_path / "tcl.json").write_bytes(text.encode(errors="surrogateescape"))

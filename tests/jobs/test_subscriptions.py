@@ -109,3 +109,21 @@ def test_no_subscription_is_lost_when_two_processes_subscribe_at_once(settings: 
         worker.join()
     assert len(subscriptions(settings)) == 20
     assert json.loads(settings.subscriptions_file.read_text())["format_version"] == 1
+
+
+@pytest.mark.parametrize(
+    "change", [{"device": "../../dev"}, {"trials": "8"}, {"trials": -1}, {"shapes": [1]}, {"output": 1}]
+)
+def test_subscriptions_refuse_a_list_that_somebody_spoiled(settings: Settings, model: Path, change: dict):
+    subscribe(settings, model, DEVICE)
+    content = json.loads(settings.subscriptions_file.read_text())
+    content["subscriptions"][0] |= change
+    settings.subscriptions_file.write_text(json.dumps(content))
+    with pytest.raises(BadInput, match="no list of subscriptions"):
+        subscriptions(settings)
+
+
+def test_subscriptions_refuse_a_list_that_is_nested_deeply(settings: Settings):
+    settings.subscriptions_file.write_text("[" * 100_000)
+    with pytest.raises(BadInput, match="no list of subscriptions"):
+        subscriptions(settings)
