@@ -189,7 +189,7 @@ class Settings:
 
     @property
     def state_dir(self) -> Path:
-        """Locks, journals and caches; can be deleted while nothing runs."""
+        """Locks, caches, and what was measured and not taken over yet; loses that when it is deleted."""
         return self.root / ".tcl"
 
     @property

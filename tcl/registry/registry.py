@@ -4,6 +4,8 @@ Each device has one registered model, the knowledge base another. A version is a
 (`weights.safetensors`, `model.json`), so nothing is unpickled and no code is loaded from the registry.
 """
 
+import contextlib
+import math
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -333,14 +335,20 @@ class Registry:
                 owner=model_owner(name) or name,
                 aliases=tuple(sorted(aliases.get(int(item.version), []))),
                 tags={key: value for key, value in item.tags.items() if not key.startswith(_METRIC_PREFIX)},
-                metrics={
-                    key.removeprefix(_METRIC_PREFIX): float(value)
-                    for key, value in item.tags.items()
-                    if key.startswith(_METRIC_PREFIX)
-                },
+                metrics=_metrics(item.tags),
                 run_id=item.run_id,
                 created=item.creation_timestamp / 1000,
             )
             for item in found
         ]
         return sorted(versions, key=lambda version: -version.version)
+
+
+def _metrics(tags: Mapping[str, str]) -> dict[str, float]:
+    """The metrics among a version's tags; one that somebody changed to something else than a number is missing."""
+    found: dict[str, float] = {}
+    for key, value in tags.items():
+        if key.startswith(_METRIC_PREFIX):
+            with contextlib.suppress(ValueError):
+                found[key.removeprefix(_METRIC_PREFIX)] = float(value)
+    return {key: value for key, value in found.items() if math.isfinite(value)}

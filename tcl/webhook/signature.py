@@ -8,6 +8,7 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -72,7 +73,7 @@ class Verifier:
         given = headers.get(SIGNATURE, "")
         if not hmac.compare_digest(expected.encode(), given.encode()):
             raise Refused(401, "the signature does not fit")
-        if not 0 < len(delivery) <= _LONGEST_ID or not (timestamp.isascii() and timestamp.isdigit()):
+        if not 0 < len(delivery) <= _LONGEST_ID or not re.fullmatch("[0-9]{1,20}", timestamp):
             raise Refused(401, "the delivery id or the timestamp is missing")
         now = self._clock()
         if abs(now - int(timestamp)) > TOLERANCE_SECONDS:
@@ -95,6 +96,7 @@ class Verifier:
 
     def _seen(self) -> dict[str, float]:
         try:
-            return dict(json.loads(self._memory.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            kept = dict(json.loads(self._memory.read_text(encoding="utf-8")))
+            return {delivery: float(when) for delivery, when in kept.items()}
+        except (OSError, ValueError, TypeError, RecursionError):
             return {}
