@@ -60,14 +60,15 @@ class PackageHistory:
         """Keep a decision."""
         atomic_json(self._file, {**self._decisions(), name: asdict(decision)})
 
-    def version_in_use(self) -> int | None:
-        """Version of the cost model that made the package in the output folder; None when there is none."""
+    def version_in_use(self, model: str) -> int | None:
+        """Version of the cost model `model` that made the package in the output folder; None when none did."""
         from tcl.compiler.manifest import Manifest
 
         try:
-            return (Manifest.read(self.output).cost_model or {}).get("version")
+            used = Manifest.read(self.output).cost_model or {}
         except BadInput:
             return None
+        return used.get("version") if used.get("name") == model else None
 
     def in_use(self, name: str) -> bool:
         """Whether the output folder holds this package."""

@@ -160,7 +160,7 @@ def _update(
     history = PackageHistory(subscription, settings)
     name = _name(subscription, device, version, settings)
     decided = history.decision(name) or Decision(NEW)
-    back = version.version < (history.version_in_use() or 0)
+    back = version.version < (history.version_in_use(version.name) or 0)
     if decided.state == SLOWER and not back:
         return KEPT, decided.reason
     if decided.state == FAILED and decided.attempts >= _MOST_ATTEMPTS:
