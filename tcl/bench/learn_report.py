@@ -110,11 +110,12 @@ def machine() -> str:
 def _table(rows: dict[str, dict[str, dict[str, float]]], columns: Iterable[str]) -> list[str]:
     columns = list(columns)
     lines = [
-        "| | " + " | ".join(name.replace("_", " ") for name in columns) + " |",
-        "|---|" + "---:|" * len(columns),
+        "| | seeds | " + " | ".join(name.replace("_", " ") for name in columns) + " |",
+        "|---|---:|" + "---:|" * len(columns),
     ]
     for row, metrics in rows.items():
-        lines.append(f"| {row} | " + " | ".join(_number(metrics.get(name)) for name in columns) + " |")
+        numbers = " | ".join(_number(metrics.get(name)) for name in columns)
+        lines.append(f"| {row} | {metrics['top_1']['seeds']} | {numbers} |")
     return lines
 
 
@@ -123,4 +124,4 @@ def _number(metric: dict[str, float] | None) -> str:
         return ""
     if abs(metric["mean"]) >= 10:
         return f"{metric['mean']:,.0f}"
-    return f"{metric['mean']:.3f} ± {metric['std']:.3f}"
+    return f"{metric['mean']:.3f}" + (f" ± {metric['std']:.3f}" if metric["seeds"] > 1 else "")
