@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -127,12 +128,20 @@ def project(tmp_path: Path) -> Project:
 
 
 @pytest.fixture(scope="session")
-def learnt(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project whose device `host` was really measured and learnt; tests may add to it."""
-    project = Project(tmp_path_factory.mktemp("learnt"))
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose device `host` was really measured and learnt; to be copied, never changed."""
+    project = Project(tmp_path_factory.mktemp("pristine"))
     models = [save_matmul(project.root / f"matmul{n}.onnx", n) for n in (16, 32, 48)]
     models.append(save_convolution(project.root / "convolution.onnx"))
     project.ok("device", "detect", "--name", DEVICE)
     project.ok("measure", *models, "--device", DEVICE, "--budget", "32", "--sampler", "random")
     project.ok("distill", "--device", DEVICE)
     return project
+
+
+@pytest.fixture(scope="session")
+def learnt(pristine: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A copy of `pristine` for all tests; they may add to it."""
+    return Project(
+        shutil.copytree(pristine.root, tmp_path_factory.mktemp("learnt") / "project", symlinks=True)
+    )

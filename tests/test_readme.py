@@ -163,4 +163,6 @@ def test_readme_names_every_command_group():
 
     text = "\n".join(block for language, block in BLOCKS if language == "sh")
     missing = [name for name in COMMANDS if f"tcl {name}" not in text]
-    assert missing == ["bench"]  # for those who develop TCL
+    # for those who develop TCL; what does not end is only spoken of
+    assert missing == ["serve", "bench"]
+    assert "`tcl serve`" in (ROOT / "README.md").read_text()

@@ -81,18 +81,18 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def records(learnt: Project) -> Records:
+def records(pristine: Project) -> Records:
     """What was measured of a few programs."""
-    store = RecordStore(learnt.root / "data")
+    store = RecordStore(pristine.root / "data")
     workloads = list(store.workloads(DEVICE).values())[:4]
     return workloads, [r for w in workloads for r in list(store.records(DEVICE, {w.key}))[:8]]
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory, learnt: Project, records: Records) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory, pristine: Project, records: Records) -> Iterator[Served]:
     """A served project; records of its device came before anyone served it."""
     project = Project(tmp_path_factory.mktemp("served"))
-    device = DeviceStore(learnt.root / "devices").get(DEVICE)
+    device = DeviceStore(pristine.root / "devices").get(DEVICE)
     for name in (DEVICE, "second", "third"):
         DeviceStore(project.root / "devices").add(replace(device, name=name))
     RecordStore(project.root / "data").append(*records)

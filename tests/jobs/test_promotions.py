@@ -27,10 +27,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def settings(learnt: Project, tmp_path: Path) -> Settings:
+def settings(pristine: Project, tmp_path: Path) -> Settings:
     """A copy of the learnt project, in which every timing counts as equal."""
     root = tmp_path / "project"
-    shutil.copytree(learnt.root, root, ignore=shutil.ignore_patterns("packages", ".dvcstore"))
+    shutil.copytree(pristine.root, root, ignore=shutil.ignore_patterns("packages", ".dvcstore"))
     return load_settings(root, {"promotion.latency_bound": 1000.0, "promotion.latency_rounds": 1}, environ={})
 
 

@@ -83,7 +83,7 @@ def test_dataset_says_so_when_the_bucket_refuses_the_key(
     assert bucket.keys("refused/") == []
 
 
-def test_fleet_learns_once_and_compiles_on_two_hosts(
+def test_fleet_of_two_hosts_learns_once_and_compiles_each_model_once(
     learnt: Project,
     api: str,
     registry_address: str,
@@ -134,7 +134,7 @@ def test_fleet_learns_once_and_compiles_on_two_hosts(
             )
     logs = [(tmp_path / f"{name}.log").read_text() for name in ("first", "second")]
     assert [ask_state(run, database) for run in runs] == ["COMPLETED"] * 2, logs
-    assert [sum(run in log for run in runs) for log in logs] == [1, 1]
+    assert [sum(run in log for log in logs) for run in runs] == [1, 1]  # each on one host, whichever was free
     for path in models:
         assert model in (tmp_path / path.stem / "tcl.json").read_text()
     assert versions_of(model, database) == [1]

@@ -113,10 +113,10 @@ def promote(page: Page, address: str) -> None:
 
 
 def test_package_follows_when_a_person_gives_the_alias_in_mlflows_pages(
-    learnt: Project, tmp_path: Path, chromium: str
+    pristine: Project, tmp_path: Path, chromium: str
 ):
     root = tmp_path / "project"
-    shutil.copytree(learnt.root, root, ignore=shutil.ignore_patterns("packages", ".dvcstore"))
+    shutil.copytree(pristine.root, root, ignore=shutil.ignore_patterns("packages", ".dvcstore"))
     project = Project(root)
     save_matmul(root / "net.onnx", 40)
     project.ok("subscribe", "net.onnx", "--device", DEVICE, "--trials", "0")
