@@ -53,6 +53,8 @@ def running(log: Path, root: Path, environment: dict[str, str], *arguments: str)
             stdout=output,
             stderr=output,
             start_new_session=True,
+            # Who runs the tests in the background ignores the interrupt, and children would too.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     try:
         yield
