@@ -43,12 +43,13 @@ USER 1000
 WORKDIR /project
 ENTRYPOINT ["tcl"]
 
-# The last stage is what a plain `docker build .` makes. PyPI's torch brings gigabytes of CUDA; this index does not.
+# The last stage is what a plain `docker build .` makes. PyPI's torch brings gigabytes of CUDA; to leave them out, name an
+# index of torch's builds for CPUs: --build-arg TORCH_INDEX=...
 FROM base AS serve
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ARG TORCH_INDEX=
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends git g++ && rm -rf /var/lib/apt/lists/* \
-    && pip install --extra-index-url ${TORCH_INDEX} -c constraints.txt '.[scale]'
+    && pip install ${TORCH_INDEX:+--extra-index-url} ${TORCH_INDEX:+"${TORCH_INDEX}"} -c constraints.txt '.[scale]'
 USER 1000
 WORKDIR /project
 ENTRYPOINT ["tcl"]

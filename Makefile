@@ -77,7 +77,7 @@ crowd: install
 fuzz: install
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest tests/fuzz --hypothesis-seed=$(SEED) --timeout=3600
 
-# Needs root and Debian's debootstrap. Where no index of CPU builds of torch is reachable: TORCH_INDEX=<another index>
+# Needs root and Debian's debootstrap. TORCH_INDEX=<index of builds for CPUs> keeps CUDA out of the image.
 docker-check: install
 	$(BIN)/python .ci/docker_check.py
 

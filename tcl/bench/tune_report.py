@@ -297,6 +297,11 @@ def _kernels_table(networks: Summary) -> list[str]:
                 f"| {network} | {row['program']} | {row['op']} | {row['calls']} | {row['share_of_time']:.0%} |"
                 f" {row['gflops']:.1f} | {row['share_of_peak']:.0%} of {found['peak_gflops']:.0f} |"
             )
+    if any(row["share_of_peak"] > 1 for found in networks.values() for row in found["kernels"]):
+        lines += [
+            "",
+            "Shares above 100 % are no achievement: other work slowed the machine when its peak was measured.",
+        ]
     return [*lines, ""]
 
 
