@@ -4,8 +4,6 @@ Each device has one registered model, the knowledge base another. A version is a
 (`weights.safetensors`, `model.json`), so nothing is unpickled and no code is loaded from the registry.
 """
 
-import contextlib
-import math
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -25,8 +23,10 @@ from tcl.registry.versions import (
     CHAMPION,
     CHAMPION_SINCE,
     KNOWLEDGE_BASE,
-    THEIRS,
+    METRIC_PREFIX,
     ModelVersion,
+    metrics_from_tags,
+    metrics_to_tags,
     model_name,
     model_owner,
 )
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 FILES = ("weights.safetensors", "model.json")
 REQUIRED_TAGS = ("data_hash", "feature_version", "tvm_version")
-_METRIC_PREFIX = "metric."
 _UI = "http://127.0.0.1:5000"  # where `tcl models ui` serves a local database
 
 
@@ -299,12 +298,14 @@ class Registry:
         known = client.search_registered_models(f"name = '{name}'")
         if not known:
             client.create_registered_model(name, description=model_note(tags["device"]))
-        whole = {key: value for key, value in metrics.items() if "/" not in key.removeprefix(THEIRS)}
-        values = {f"{_METRIC_PREFIX}{key}": repr(float(value)) for key, value in whole.items()}
         first = not known or CHAMPION not in known[0].aliases
         since = {CHAMPION_SINCE: now()} if first else {}
         created = client.create_model_version(
-            name, f"runs:/{run_id}/weights", run_id, tags={**tags, **values, **since}, description=card
+            name,
+            f"runs:/{run_id}/weights",
+            run_id,
+            tags={**tags, **metrics_to_tags(metrics), **since},
+            description=card,
         )
         for alias in (CHALLENGER, CHAMPION) if first else (CHALLENGER,):
             client.set_registered_model_alias(name, alias, created.version)
@@ -334,21 +335,11 @@ class Registry:
                 version=int(item.version),
                 owner=model_owner(name) or name,
                 aliases=tuple(sorted(aliases.get(int(item.version), []))),
-                tags={key: value for key, value in item.tags.items() if not key.startswith(_METRIC_PREFIX)},
-                metrics=_metrics(item.tags),
+                tags={k: value for k, value in item.tags.items() if not k.startswith(METRIC_PREFIX)},
+                metrics=metrics_from_tags(item.tags),
                 run_id=item.run_id,
                 created=item.creation_timestamp / 1000,
             )
             for item in found
         ]
         return sorted(versions, key=lambda version: -version.version)
-
-
-def _metrics(tags: Mapping[str, str]) -> dict[str, float]:
-    """The metrics among a version's tags; one that somebody changed to something else than a number is missing."""
-    found: dict[str, float] = {}
-    for key, value in tags.items():
-        if key.startswith(_METRIC_PREFIX):
-            with contextlib.suppress(ValueError):
-                found[key.removeprefix(_METRIC_PREFIX)] = float(value)
-    return {key: value for key, value in found.items() if math.isfinite(value)}

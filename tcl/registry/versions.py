@@ -1,5 +1,8 @@
 """What a version of a registered cost model is, and how the models are named."""
 
+import contextlib
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 KNOWLEDGE_BASE = "knowledge base"
@@ -11,6 +14,8 @@ COMPARED_WITH = "compared_with"
 """Tag: the champion's version that was evaluated on the same held-out programs as this one."""
 THEIRS = "champion/"
 """Prefix of that champion's metrics."""
+METRIC_PREFIX = "metric."
+"""Prefix of the tags that keep a version's metrics."""
 _DEVICE_PREFIX, _KNOWLEDGE_BASE_NAME = "tcl-cost-", "tcl-knowledge-base"
 
 
@@ -56,3 +61,19 @@ def model_owner(name: str) -> str | None:
     if name == _KNOWLEDGE_BASE_NAME:
         return KNOWLEDGE_BASE
     return name.removeprefix(_DEVICE_PREFIX) if name.startswith(_DEVICE_PREFIX) else None
+
+
+def metrics_to_tags(metrics: Mapping[str, float]) -> dict[str, str]:
+    """Return the tags that keep a version's metrics; those of one kind of program (`top_1/conv2d`) have none."""
+    whole = {key: value for key, value in metrics.items() if "/" not in key.removeprefix(THEIRS)}
+    return {f"{METRIC_PREFIX}{key}": repr(float(value)) for key, value in whole.items()}
+
+
+def metrics_from_tags(tags: Mapping[str, str]) -> dict[str, float]:
+    """Return the metrics in a version's tags; one that somebody changed to something else than a number is missing."""
+    found: dict[str, float] = {}
+    for key, value in tags.items():
+        if key.startswith(METRIC_PREFIX):
+            with contextlib.suppress(ValueError):
+                found[key.removeprefix(METRIC_PREFIX)] = float(value)
+    return {key: value for key, value in found.items() if math.isfinite(value)}

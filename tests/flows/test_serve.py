@@ -6,10 +6,12 @@ import json
 import signal
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +66,15 @@ class Served:
             data=json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            return json.loads(answer.read() or "null")
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=120) as answer:
+                    return json.loads(answer.read() or "null")
+            except urllib.error.HTTPError as problem:
+                # Prefect's way to say that its SQLite is busy; its own clients try again too.
+                if problem.code != HTTPStatus.SERVICE_UNAVAILABLE or self.process.poll() is not None:
+                    raise
+            time.sleep(1)
 
     def runs(self, flow: str) -> list[dict[str, Any]]:
         """Runs of a flow that are due."""
