@@ -307,11 +307,15 @@ def main() -> None:
     parser.add_argument("--jobs", nargs="*", default=[job.name for job in JOBS])
     options = parser.parse_args()
     broken = []
-    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-        for job in JOBS:
-            if job.name in options.jobs:
-                rng = random.Random(f"{options.seed} {job.name}")
-                broken += torment(job, options.moments, rng, Path(folder) / job.name)
+    folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+    for job in JOBS:
+        if job.name in options.jobs:
+            rng = random.Random(f"{options.seed} {job.name}")
+            broken += torment(job, options.moments, rng, folder / job.name)
+    if broken:
+        print(f"the broken projects and their logs are in {folder}")
+    else:
+        shutil.rmtree(folder)
     sys.exit(1 if broken else 0)
 
 
