@@ -21,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON_PACKAGES = "ca-certificates python3.11-venv python3.11-dev"  # what Docker's Python image has
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+LENT_FILES = "/lent"
 TINY_MODEL = """
 import numpy as np, onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -63,10 +64,14 @@ class Image:
         }
         variables |= outside() | self.environment | self.arguments | extra
         words = [f"{name}={value}" for name, value in variables.items()]
-        binds = "".join(
-            f"mkdir -p {self.folder}{path} && mount --rbind {path} {self.folder}{path} && "
-            for path in ["/dev", *lent_folders()]
-        )
+        binds = f"mount --rbind /dev {self.folder}/dev && "
+        for source, place in lent().items():
+            target = f"{self.folder}{place}"
+            make = f"mkdir -p {Path(target).parent} && touch" if source.is_file() else "mkdir -p"
+            # Read-only: what a step writes is the image's own, never this machine's.
+            binds += (
+                f"{make} {target} && mount --bind {source} {target} && mount -o remount,bind,ro {target} && "
+            )
         inner = f"cd {self.workdir} && {command}"
         chroot = [
             "chroot",
@@ -91,16 +96,33 @@ class Image:
 
 def outside() -> dict[str, str]:
     """Pip's settings of this machine, so that the images install from where the machine does."""
+    settings = pip_settings()
+    for name, value in settings.items():
+        files = [word for word in value.split() if word.startswith("/") and Path(word).is_file()]
+        for word in files:
+            value = value.replace(word, LENT_FILES + word)
+        settings[name] = value
+    return settings
+
+
+def lent() -> dict[Path, str]:
+    """What pip's settings name of this machine -> where an image finds it.
+
+    Folders keep their paths, since the pages of an index name files by them; an index is lent with what lies beside it.
+    Files get paths that no package of Debian's writes to.
+    """
+    words = [Path(word.removeprefix("file://")) for word in " ".join(pip_settings().values()).split()]
+    named = [path for path in words if path.is_absolute() and path.exists()]
+    folders = {path.parent if path.name == "simple" else path for path in named if path.is_dir()}
+    return {path: str(path) for path in sorted(folders)} | {
+        path: f"{LENT_FILES}{path}" for path in named if path.is_file()
+    }
+
+
+def pip_settings() -> dict[str, str]:
     listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True)
     settings = re.findall(r"^(?:global|:env:)\.([a-z-]+)='(.*)'$", listed.stdout, re.MULTILINE)
     return {f"PIP_{name.upper().replace('-', '_')}": value.replace("\\n", " ") for name, value in settings}
-
-
-def lent_folders() -> list[str]:
-    """Folders of this machine that pip's settings name; an index is lent with what lies beside it."""
-    words = [Path(word.removeprefix("file://")) for word in " ".join(outside().values()).split()]
-    named = [path for path in words if path.is_absolute() and path.exists()]
-    return sorted({str(path.parent if path.is_file() or path.name == "simple" else path) for path in named})
 
 
 def stages(text: str) -> dict[str, tuple[str, list[tuple[str, str]]]]:

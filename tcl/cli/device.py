@@ -7,6 +7,7 @@ import click
 
 from tcl.cli.command import Group, Report, command
 from tcl.devices.device import Device, parse_device, parse_rpc
+from tcl.devices.host import on_this_host
 from tcl.devices.store import DeviceStore
 from tcl.jobs.tables import Table
 from tcl.settings import load_settings
@@ -42,7 +43,7 @@ def detect(name: str | None) -> Report:
 def add(name: str, target: str, rpc: str | None, key: str | None) -> Report:
     """Record a device by its TVM target, and how to reach it."""
     if target.lstrip().startswith("{"):
-        device = parse_device(name, target, rpc, key)
+        device = on_this_host(parse_device(name, target, rpc, key))
     else:
         address = parse_rpc(name, rpc, key)
         described, facts = _expand_target(target)

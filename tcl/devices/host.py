@@ -65,9 +65,7 @@ def detect_host(name: str | None = None) -> Device:
     name
         The device's name; None: "<mcpu>-<cores>c", e.g. "znver4-2c".
     """
-    cpuinfo = Path("/proc/cpuinfo")
-    text = cpuinfo.read_text(errors="replace") if cpuinfo.exists() else ""
-    model, isa, mcpu = recognise_cpu(text, platform.machine(), platform.processor())
+    model, isa, mcpu = _recognise_host()
     cores = usable_cores()
     facts = {
         "cpu_model": model,
@@ -78,6 +76,17 @@ def detect_host(name: str | None = None) -> Device:
     if isa in VECTOR_BITS:
         facts["vector_bits"] = VECTOR_BITS[isa]
     return Device(name or f"{mcpu}-{cores}c", {"kind": "llvm", "mcpu": mcpu, "num-cores": cores}, facts=facts)
+
+
+def cpu_model() -> str:
+    """Return this machine's CPU model, as `detect_host` records it."""
+    return _recognise_host()[0]
+
+
+def _recognise_host() -> tuple[str, str, str]:
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text(errors="replace") if cpuinfo.exists() else ""
+    return recognise_cpu(text, platform.machine(), platform.processor())
 
 
 def machine_of(target: Mapping[str, Any]) -> str:
@@ -98,28 +107,50 @@ def has_gpu() -> bool:
 
 def is_reachable(device: Device) -> bool:
     """Whether programs for a device can run from here: on this machine, or over RPC."""
-    if device.rpc is not None:
-        return True
-    return machine_of(device.target) == machine_of({}) and (has_gpu() or not is_gpu(device.target))
+    return _why_not(device) is None
 
 
 def check_reachable(device: Device) -> None:
-    """Refuse to measure on a device that is not at hand: another kind of machine or a GPU, and no RPC tracker.
+    """Refuse to measure on a device that is not at hand: another machine or a GPU, and no RPC tracker.
 
     Raises
     ------
     BadInput
         Then.
     """
-    if is_reachable(device):
-        return
-    what = f"a {machine_of(device.target)} machine and this is {machine_of({})}"
+    reason = _why_not(device)
+    if reason is not None:
+        raise BadInput(
+            f"{device.name} is {reason}, so nothing can be measured on it from here; record how it is reached"
+            " (tcl device add ... --rpc HOST:PORT --key KEY), or compile with --trials 0"
+        )
+
+
+def on_this_host(device: Device) -> Device:
+    """Note this machine's CPU in a device that is reached without RPC, where its programs can run here."""
+    if device.rpc is not None or is_gpu(device.target) or not is_reachable(device):
+        return device
+    return replace(device, facts={**device.facts, "cpu_model": cpu_model()})
+
+
+def _why_not(device: Device) -> str | None:
+    """Why a device's programs cannot run from here; None when they can.
+
+    Where a fleet shares the device files, a device without RPC is one of several hosts: timings of another CPU must
+    not be recorded under its name.
+    """
+    if device.rpc is not None:
+        return None
+    if machine_of(device.target) != machine_of({}):
+        return f"a {machine_of(device.target)} machine and this is {machine_of({})}"
     if is_gpu(device.target):
-        what = "a GPU and this machine has none"
-    raise BadInput(
-        f"{device.name} is {what}, so nothing can be measured on it from here; record how it is reached"
-        " (tcl device add ... --rpc HOST:PORT --key KEY), or compile with --trials 0"
-    )
+        return None if has_gpu() else "a GPU and this machine has none"
+    recorded, own = device.facts.get("cpu_model"), cpu_model()
+    if recorded is not None and recorded != own:
+        return f"a machine with the CPU {recorded!r} and this one has {own!r}"
+    if device.num_cores > usable_cores():
+        return f"a machine with {device.num_cores} cores and this one has {usable_cores()}"
+    return None
 
 
 def builtin_variants(host: Device) -> list[Device]:

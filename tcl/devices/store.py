@@ -24,13 +24,13 @@ class DeviceStore:
     def add(self, device: Device) -> Device:
         """Record `device` and return what is recorded under its name.
 
-        A device that is known with the same target and address stays as it is: its measurements were made
+        A device that is known with the same target, address and CPU stays as it is: its measurements were made
         under the facts recorded then.
 
         Raises
         ------
         BadInput
-            When the name stands for another target or address.
+            When the name stands for another target, address or CPU.
         """
         path = self._path(device.name)
         if path.exists():
@@ -38,6 +38,12 @@ class DeviceStore:
             if (known.target, known.rpc) != (device.target, device.rpc):
                 raise BadInput(
                     f"device {device.name!r} exists with another target or address ({path}): its"
+                    " measurements belong to that one, so choose another name"
+                )
+            its, new = known.facts.get("cpu_model"), device.facts.get("cpu_model")
+            if None not in (its, new) and its != new:
+                raise BadInput(
+                    f"device {device.name!r} exists as the CPU {its!r} and this is {new!r} ({path}): its"
                     " measurements belong to that one, so choose another name"
                 )
             return known

@@ -1,20 +1,40 @@
 """Recognise this host, and targets by their name."""
 
+import re
+from dataclasses import replace
 from typing import Any
 
-from tcl.devices.device import Device
+from tcl.devices.device import NAME_LENGTH, Device
 from tcl.devices.host import builtin_variants, detect_host
 from tcl.devices.store import DeviceStore
 from tcl.settings import Settings
 
 
 def detect_devices(settings: Settings, name: str | None = None) -> list[Device]:
-    """Record this host and its built-in variants; the host itself comes first."""
-    devices = builtin_variants(detect_host(name))
+    """Record this host and its built-in variants; the host itself comes first.
+
+    A name that was not asked for and belongs to another CPU already, as names of a fleet may, gets the CPU's appended.
+
+    Raises
+    ------
+    BadInput
+        When `name` stands for another device.
+    """
     store = DeviceStore(settings.devices_dir)
-    for device in devices:
+    known = {device.name: device for device in store.list()}
+    devices = []
+    for device in builtin_variants(detect_host(name)):
+        other = known.get(device.name)
+        if other and device.name != name and other.facts.get("cpu_model") != device.facts["cpu_model"]:
+            device = replace(device, name=_with_cpu(device))
         store.add(device)
+        devices.append(device)
     return devices
+
+
+def _with_cpu(device: Device) -> str:
+    cpu = re.sub(r"[^a-z0-9]+", "-", device.facts["cpu_model"].lower()).strip("-")
+    return f"{device.name}-{cpu}"[:NAME_LENGTH]
 
 
 def describe_target(name: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -22,8 +22,9 @@ def test_get_returns_what_add_recorded(tmp_path: Path) -> None:
 
 def test_add_keeps_recorded_device_when_only_facts_differ(tmp_path: Path) -> None:
     store = DeviceStore(tmp_path)
-    first = store.add(Device("a", TARGET, facts={"cpu_model": "one"}))
-    assert store.add(Device("a", TARGET, facts={"cpu_model": "two"})) == first == store.get("a")
+    first = store.add(Device("a", TARGET, facts={"cpu_model": "one", "l2_bytes": 1}))
+    for facts in ({"cpu_model": "one", "l2_bytes": 2}, {}):
+        assert store.add(Device("a", TARGET, facts=facts)) == first == store.get("a")
 
 
 def test_add_refuses_when_name_stands_for_another_target(tmp_path: Path) -> None:
@@ -31,6 +32,13 @@ def test_add_refuses_when_name_stands_for_another_target(tmp_path: Path) -> None
     store.add(Device("a", TARGET))
     with pytest.raises(BadInput, match="another target"):
         store.add(Device("a", {**TARGET, "num-cores": 4}))
+
+
+def test_add_refuses_when_name_stands_for_another_cpu(tmp_path: Path) -> None:
+    store = DeviceStore(tmp_path)
+    store.add(Device("a", TARGET, facts={"cpu_model": "one"}))
+    with pytest.raises(BadInput, match="exists as the CPU 'one' and this is 'two'"):
+        store.add(Device("a", TARGET, facts={"cpu_model": "two"}))
 
 
 def test_get_names_known_devices_when_unknown(tmp_path: Path) -> None:

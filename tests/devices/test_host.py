@@ -1,12 +1,23 @@
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tcl.devices.device import Device
-from tcl.devices.host import builtin_variants, detect_host, read_caches, recognise_cpu, usable_cores
+from tcl.devices.device import Device, Rpc
+from tcl.devices.host import (
+    builtin_variants,
+    check_reachable,
+    detect_host,
+    is_reachable,
+    on_this_host,
+    read_caches,
+    recognise_cpu,
+    usable_cores,
+)
+from tcl.errors import BadInput
 
 V2 = "sse4_1 sse4_2 ssse3 popcnt cx16"
 V3 = f"{V2} avx2 bmi1 bmi2 f16c fma movbe"
@@ -117,3 +128,33 @@ def test_usable_cores_obeys_the_cgroup_quota(tmp_path: Path, version: int) -> No
         own.write_text("5:memory:/\n4:cpu,cpuacct:/inner\n")
     assert usable_cores(tmp_path / "fs", own) == 1
     assert usable_cores(tmp_path / "empty", tmp_path / "absent") >= 1
+
+
+def test_check_reachable_accepts_this_host_and_its_variants() -> None:
+    for device in builtin_variants(detect_host()):
+        check_reachable(device)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"facts": {"cpu_model": "Another CPU"}}, "a machine with the CPU 'Another CPU' and this one has"),
+        ({"target": {"kind": "llvm", "num-cores": 100_000}}, "a machine with 100000 cores and this one has"),
+    ],
+)
+def test_check_reachable_refuses_a_device_when_it_is_another_host_of_the_fleet(change, what: str) -> None:
+    device = replace(detect_host("other"), **change)
+    with pytest.raises(BadInput, match=f"other is {what}.*nothing can be measured on it from here; record"):
+        check_reachable(device)
+    assert is_reachable(replace(device, rpc=Rpc("tracker", 9190, "other")))
+
+
+def test_on_this_host_notes_the_cpu_only_where_the_device_is_this_machine() -> None:
+    here = Device("d", {"kind": "llvm", "num-cores": 1})
+    assert on_this_host(here).facts == {"cpu_model": detect_host().facts["cpu_model"]}
+    for other in (
+        replace(here, rpc=Rpc("tracker", 9190, "d")),
+        replace(here, target={**here.target, "mtriple": "riscv64-unknown-linux-gnu"}),
+        replace(here, target={"kind": "cuda"}),
+    ):
+        assert on_this_host(other) == other
