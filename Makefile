@@ -15,7 +15,7 @@ export MLFLOW_DISABLE_TELEMETRY = true
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 export ORT_DISABLE_TELEMETRY = 1
 
-.PHONY: help install quickstart browser test gpu-check check docker-check chaos crowd fuzz lock clean
+.PHONY: help install quickstart browser test gpu-check check docker-check emulation chaos crowd fuzz lock clean
 
 help:
 	@echo "make quickstart   install, pull the shipped dataset, compile a first network on this machine"
@@ -28,6 +28,7 @@ help:
 	@echo "make crowd        eight compiles and two distillations at once against one registry"
 	@echo "make fuzz         thousands of damaged files (half an hour; FUZZ_EXAMPLES of each kind, SEED)"
 	@echo "make docker-check run the Dockerfile's steps in a bare Debian, without docker"
+	@echo "make emulation    run a package for aarch64 under QEMU (PACKAGE; else SqueezeNet is compiled first)"
 	@echo "make lock         write constraints.txt from $(VENV)"
 	@echo "make clean        remove what the targets above made, except the data and the registry"
 
@@ -80,6 +81,10 @@ fuzz: install
 # Needs root and Debian's debootstrap. TORCH_INDEX=<index of builds for CPUs> keeps CUDA out of the image.
 docker-check: install
 	$(BIN)/python .ci/docker_check.py
+
+# Needs Debian's apt-get, but no root: what it downloads stays in build/emulation.
+emulation: install
+	PYTHON=$(BIN)/python sh tests/emulation/check.sh $(PACKAGE)
 
 lock:
 	{ echo "# Exact versions of one resolved environment (Python 3.11). Written by: make lock"; \

@@ -6,7 +6,7 @@ from prefect import flow
 
 from flows.farm import farm
 from flows.limits import device_limit, only_one
-from flows.tasks import show, show_waiting, step
+from flows.tasks import show, show_link, show_waiting, step
 from tcl.devices.patience import told_to
 from tcl.jobs import compile as job
 from tcl.jobs.compile import CompileArguments, CompileReport
@@ -19,7 +19,7 @@ write_package = step(job.package)
 record_run = step(job.record, retry=True)
 
 
-@flow(name="compile")
+@flow(name="compile", flow_run_name="compile {arguments.model} for {arguments.device}")
 def compile(arguments: CompileArguments, settings: Settings | None = None) -> CompileReport:
     """Compile a model for a device with its registered cost model."""
     settings = settings or load_settings()
@@ -30,7 +30,9 @@ def compile(arguments: CompileArguments, settings: Settings | None = None) -> Co
         with measuring, farm(settings):
             tuned = tune(network, device, chosen, settings)
         report = write_package(network, device, chosen, tuned, arguments, settings)
-    record_run(report, settings)
+    run_id = record_run(report, settings)
+    what = f"{network.model.path.stem} {device.name}"
     for table in report.tables():
-        show(table, f"{table.title} {network.model.path.stem} {device.name}")
+        show(table, f"{table.title} {what}")
+    show_link(job.page(run_id, settings), f"run {what}", f"the package of {what} in MLflow")
     return report

@@ -15,7 +15,7 @@ learn = step(job.learn)
 register = step(job.register, retry=True)
 
 
-@flow(name="distill")
+@flow(name="distill", flow_run_name="distill {arguments.device}")
 def distill(arguments: DistillArguments, settings: Settings | None = None) -> DistillReport:
     """Learn a device's records, unless a model of exactly these records is registered."""
     settings = settings or load_settings()
@@ -29,7 +29,7 @@ def distill(arguments: DistillArguments, settings: Settings | None = None) -> Di
         report = register(data, result, settings)
     show(report.table(), f"distill-{arguments.device}")
     card, page = job.card(report, settings)
-    show_text(card, f"model-card-{arguments.device}")
+    show_text(card, f"model-card-{arguments.device}", "Model card")
     show_link(
         page,
         f"cost-model-{arguments.device}",

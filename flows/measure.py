@@ -20,7 +20,7 @@ measure_candidates = step(job.measure)
 version_dataset = step(job.version, retry=True)
 
 
-@flow(name="measure")
+@flow(name="measure", flow_run_name="measure {arguments.device}")
 def measure(arguments: MeasureArguments, settings: Settings | None = None) -> MeasureReport:
     """Measure what the dataset lacks of some models' programs on a device."""
     settings = settings or load_settings()

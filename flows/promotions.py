@@ -13,6 +13,7 @@ from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLi
 from prefect.deployments.runner import EntrypointType, RunnerDeployment
 
 from flows.compile import compile
+from flows.deploy import host_queue
 from flows.tasks import show, show_link
 from tcl.jobs import promotions as job
 from tcl.jobs.promotion_watch import told
@@ -37,7 +38,10 @@ def promotions(
 
 
 def deployments(settings: Settings) -> list[RunnerDeployment]:
-    """Return what to serve: the look on a schedule, and the one that a promotion asks for."""
+    """Return what to serve: the look on a schedule, and the one that a promotion asks for.
+
+    In a work pool each host has its own: its subscriptions and packages lie in its project folder.
+    """
     # A look that is due while the last one still compiles is left out; one that a promotion asks for waits its turn.
     left_out = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW)
     module = EntrypointType.MODULE_PATH  # a flow is found on every host, wherever its files are
@@ -45,13 +49,25 @@ def deployments(settings: Settings) -> list[RunnerDeployment]:
     return [
         RunnerDeployment.from_flow(
             promotions,
-            promotions.name,
+            _name(promotions.name, settings),
             interval=interval,
             concurrency_limit=left_out,
             entrypoint_type=module,
+            work_queue_name=host_queue(settings),
         ),
-        RunnerDeployment.from_flow(promotions, _AT_ONCE, concurrency_limit=1, entrypoint_type=module),
+        RunnerDeployment.from_flow(
+            promotions,
+            _name(_AT_ONCE, settings),
+            concurrency_limit=1,
+            entrypoint_type=module,
+            work_queue_name=host_queue(settings),
+        ),
     ]
+
+
+def _name(deployment: str, settings: Settings) -> str:
+    queue = host_queue(settings)
+    return deployment if queue is None else f"{deployment}-{queue}"
 
 
 @contextmanager
@@ -60,7 +76,7 @@ def following(settings: Settings) -> Iterator[None]:
 
     def start(device: str) -> None:
         with get_client(sync_client=True) as client:
-            deployment = client.read_deployment_by_name(f"{promotions.name}/{_AT_ONCE}")
+            deployment = client.read_deployment_by_name(f"{promotions.name}/{_name(_AT_ONCE, settings)}")
             client.create_flow_run_from_deployment(
                 deployment.id, parameters={"arguments": {"device": device}}, name=f"promotion {device}"
             )

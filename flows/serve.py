@@ -1,14 +1,9 @@
 """`tcl serve`: deployments of the flows, and a runner that starts their runs as processes on this host."""
 
-import asyncio
-import logging
 import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from datetime import timedelta
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flows.server import address_of, running_server
 from tcl.console import note
@@ -18,8 +13,6 @@ from tcl.settings import Settings
 
 if TYPE_CHECKING:
     from prefect.deployments.runner import RunnerDeployment
-
-_POLL_SECONDS = 2.0
 
 
 def serve(settings: Settings, address: str | None) -> None:
@@ -46,7 +39,6 @@ def serve(settings: Settings, address: str | None) -> None:
     os.chdir(settings.root)  # what runs are given as paths is relative to the project
     with (
         locked(settings.state_dir / "serve.lock", 0, "`tcl serve` of this project"),
-        _sigterm_as_interrupt(),
         nullcontext(address) if address else running_server(settings, settings.serve.port) as api,
     ):
         atomic_json(settings.served_api, {"address": api, "pid": os.getpid()})
@@ -59,32 +51,19 @@ def serve(settings: Settings, address: str | None) -> None:
 def _run(settings: Settings) -> None:
     """Create limits and deployments, look at once for what came meanwhile, and start runs until interrupted."""
     from prefect.client.orchestration import get_client
-    from prefect.runner import Runner
 
     from flows import promotions
-    from flows.deploy import deploy, work
+    from flows.deploy import deploy
     from flows.limits import KNOWLEDGE_BASE, device_limit, ensure_limits
 
     devices = [device.name for device in DeviceStore(settings.devices_dir).list()]
     ensure_limits([KNOWLEDGE_BASE, *map(device_limit, devices)])
-    deployments, pool = _deployments(settings), settings.serve.work_pool
-    runner = Runner(name="tcl", query_seconds=_POLL_SECONDS, prefetch_seconds=_POLL_SECONDS, limit=None)
-    logging.getLogger("prefect.runner.state_proposer").setLevel(
-        logging.WARNING
-    )  # of each look at a run that waits
-    served: dict[str, Any]
-    if pool is not None:
-        served = deploy(deployments, pool)
-    else:
-        served = {item.name: runner.add_deployment(item) for item in deployments}
+    deployed = deploy(_deployments(settings), settings)
     with get_client(sync_client=True) as client:
-        client.create_flow_run_from_deployment(served["reconcile"], name="reconcile at the start")
-    note(f"serving {', '.join(served)}; Ctrl-C stops")
+        client.create_flow_run_from_deployment(deployed.ids["reconcile"], name="reconcile at the start")
+    note(f"serving {', '.join(deployed.ids)}; Ctrl-C stops")
     with promotions.following(settings):
-        if pool is not None:
-            work(settings, pool)
-        else:
-            asyncio.run(runner.start())
+        deployed.work()
 
 
 def _deployments(settings: Settings) -> "list[RunnerDeployment]":
@@ -119,17 +98,3 @@ def _deployments(settings: Settings) -> "list[RunnerDeployment]":
         ),
         *promotions.deployments(settings),
     ]
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """Until Prefect's runner handles it, SIGTERM stops as Ctrl-C does."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -50,14 +50,14 @@ def show(table: Table, name: str) -> None:
     create_table_artifact(key=_key(name), table=table.to_dicts(), description=table.title)
 
 
-def show_text(markdown: str, name: str) -> None:
+def show_text(markdown: str, name: str, title: str) -> None:
     """Show a Markdown text in Prefect as the artifact `name`."""
-    create_markdown_artifact(markdown, key=_key(name))
+    create_markdown_artifact(markdown, key=_key(name), description=title)
 
 
 def show_link(address: str, name: str, text: str) -> None:
     """Show a link in Prefect as the artifact `name`."""
-    create_link_artifact(address, link_text=text, key=_key(name))
+    create_link_artifact(address, link_text=text, key=_key(name), description=text)
 
 
 def _key(name: str) -> str:

@@ -107,7 +107,7 @@ def has_gpu() -> bool:
 
 def is_reachable(device: Device) -> bool:
     """Whether programs for a device can run from here: on this machine, or over RPC."""
-    return _why_not(device) is None
+    return why_unreachable(device) is None
 
 
 def check_reachable(device: Device) -> None:
@@ -118,7 +118,7 @@ def check_reachable(device: Device) -> None:
     BadInput
         Then.
     """
-    reason = _why_not(device)
+    reason = why_unreachable(device)
     if reason is not None:
         raise BadInput(
             f"{device.name} is {reason}, so nothing can be measured on it from here; record how it is reached"
@@ -133,8 +133,8 @@ def on_this_host(device: Device) -> Device:
     return replace(device, facts={**device.facts, "cpu_model": cpu_model()})
 
 
-def _why_not(device: Device) -> str | None:
-    """Why a device's programs cannot run from here; None when they can.
+def why_unreachable(device: Device) -> str | None:
+    """Return why a device's programs cannot run from here; None when they can.
 
     Where a fleet shares the device files, a device without RPC is one of several hosts: timings of another CPU must
     not be recorded under its name.

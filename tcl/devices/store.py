@@ -50,6 +50,10 @@ class DeviceStore:
         atomic_json(path, device.to_json())
         return device
 
+    def has(self, name: str) -> bool:
+        """Whether there is a file of the device."""
+        return self._path(check_name(name)).exists()
+
     def get(self, name: str) -> Device:
         """Return a device.
 

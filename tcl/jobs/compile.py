@@ -188,8 +188,6 @@ def package(
     try:
         return _package(network, device, chosen, tuned, arguments, settings)
     except WrongResults:
-        if device.rpc is not None:
-            raise
         note("the results are wrong: looking for the schedule at fault")
         found = replace_wrong(network.tasks, tuned.traces, tuned.rows, tuned.runners_up, device, settings)
         if found is None:
@@ -264,6 +262,13 @@ def record(report: CompileReport, settings: Settings) -> str:
             "onnx_sha256": manifest.onnx_sha256,
         },
     )
+
+
+def page(run_id: str, settings: Settings) -> str:
+    """Address of a compile's run in MLflow, which keeps the package."""
+    from tcl.registry.pages import run_page
+
+    return run_page(settings, run_id)
 
 
 def _applicable(task: "TuningTask", outcome: "TaskOutcome", device: Device) -> "TaskOutcome":

@@ -38,7 +38,7 @@ def told(settings: Settings, promoted: Callable[[str], None]) -> Iterator[str | 
     str or None
         The webhook's address; None without a server, or when that does not tell this host.
     """
-    from tcl.registry.versions import CHAMPION, model_owner
+    from tcl.registry.versions import CHAMPION, KNOWLEDGE_BASE, model_owner
     from tcl.registry.webhooks import announce, served, withdraw
 
     if not served(settings):
@@ -49,7 +49,7 @@ def told(settings: Settings, promoted: Callable[[str], None]) -> Iterator[str | 
 
     def aliased(model: str, alias: str, version: str) -> None:
         device = model_owner(model)
-        if alias == CHAMPION and device is not None:
+        if alias == CHAMPION and device not in (None, KNOWLEDGE_BASE):
             note(f"{model} version {version} was promoted")
             promoted(device)
 

@@ -7,7 +7,7 @@ Each device has one registered model, the knowledge base another. A version is a
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,9 @@ from tcl.files import atomic_directory, sha256_tree
 from tcl.registry import plots
 from tcl.registry.cards import model_card, model_note
 from tcl.registry.gate import now
+from tcl.registry.pages import version_page
 from tcl.registry.runs import logged_run
-from tcl.registry.store import explained, open_store, registry_lock
+from tcl.registry.store import every_page, explained, open_store, registry_lock
 from tcl.registry.versions import (
     CHALLENGER,
     CHAMPION,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 FILES = ("weights.safetensors", "model.json")
 REQUIRED_TAGS = ("data_hash", "feature_version", "tvm_version")
-_UI = "http://127.0.0.1:5000"  # where `tcl models ui` serves a local database
 
 
 class Registry:
@@ -163,7 +163,7 @@ class Registry:
         """Return all versions of all devices and of the knowledge base, by name, the newest first."""
         client, _ = self._store
         with explained("listing the registered models"):
-            models = [model.name for model in client.search_registered_models(max_results=1000)]
+            models = [model.name for model in every_page(client.search_registered_models)]
         return [
             version
             for name in sorted(models)
@@ -204,9 +204,7 @@ class Registry:
 
     def page(self, version: ModelVersion) -> str:
         """Return the address of a version's page in MLflow: the server's, or that of `tcl models ui`."""
-        address = self.settings.mlflow_tracking_uri
-        server = address.rstrip("/") if address.startswith("http") else _UI
-        return f"{server}/#/models/{version.name}/versions/{version.version}"
+        return version_page(self.settings, version)
 
     def fetch(self, version: ModelVersion) -> Path:
         """Return a verified local folder with the version's files.
@@ -325,7 +323,7 @@ class Registry:
     def _search(self, name: str) -> Sequence[ModelVersion]:
         client, _ = self._store
         with explained(f"looking up {name}"):
-            found = client.search_model_versions(f"name = '{name}'", max_results=1000)
+            found = every_page(partial(client.search_model_versions, f"name = '{name}'"))
             aliases: dict[int, list[str]] = {}
             for alias, number in (client.get_registered_model(name).aliases if found else {}).items():
                 aliases.setdefault(int(number), []).append(alias)

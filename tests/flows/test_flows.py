@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from browser import open_page
 from command_line import DEVICE, Project, clean_environment, save_matmul
+from playwright.sync_api import expect
 
 PREFECT = Path(sys.executable).parent / "prefect"
 
@@ -29,6 +32,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     environment = clean_environment() | {
         "PREFECT_HOME": str(home),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_UI_API_URL": f"http://127.0.0.1:{port}/api",
     }
     with (home / "log").open("w") as log:
         server = subprocess.Popen(
@@ -71,9 +75,33 @@ def test_commands_run_as_flows_when_an_api_answers(learnt: Project, api: str):
     )
     assert compiled["verification"]["max_rel"] <= 1e-4
     runs = {run["name"]: run["state"]["type"] for run in ask(api, "flow_runs")}
-    assert len(runs) >= 3 and set(runs.values()) == {"COMPLETED"}
-    keys = {artifact["key"] for artifact in ask(api, "artifacts")}
-    assert {f"measure-{DEVICE}", f"distill-{DEVICE}"} <= keys
+    assert runs == dict.fromkeys(
+        (f"measure {DEVICE}", f"distill {DEVICE}", f"compile flow.onnx for {DEVICE}"), "COMPLETED"
+    )
+
+
+def test_run_shows_its_tables_and_the_link_to_mlflow_in_prefects_pages(learnt: Project, api: str):
+    """After the commands of the test before."""
+    with open_page() as page:
+        page.goto(api.removesuffix("api") + "runs")
+        page.get_by_role("link", name=f"compile flow.onnx for {DEVICE}").first.click()
+        page.get_by_text("Artifacts", exact=True).last.click()
+        page.get_by_text(f"tensor-programs-flow-{DEVICE}", exact=True).last.click()
+        expect(page.get_by_role("cell", name="fused_matmul_relu")).to_be_visible()
+        expect(page.get_by_role("columnheader", name="measured")).to_be_visible()
+        page.get_by_role("link", name=f"compile flow.onnx for {DEVICE}").first.click()
+        page.get_by_text("Artifacts", exact=True).last.click()
+        page.get_by_text(f"run-flow-{DEVICE}", exact=True).last.click()
+        link = page.get_by_role("link", name=f"the package of flow {DEVICE} in MLflow")
+        run = re.fullmatch(r"http://127\.0\.0\.1:5000/#/runs/(\w+)", link.get_attribute("href") or "")
+        page.goto(api.removesuffix("api") + "runs")
+        page.get_by_role("link", name=f"distill {DEVICE}").first.click()
+        page.get_by_text("Artifacts", exact=True).last.click()
+        page.get_by_text(f"model-card-{DEVICE}", exact=True).last.click()
+        expect(page.get_by_role("heading", name="Where it comes from")).to_be_visible()
+    assert run is not None
+    kept = learnt.root / "mlruns" / run[1] / "artifacts" / "package"
+    assert (kept / "tcl.json").read_bytes() == (learnt.root / "flow" / "tcl.json").read_bytes()
 
 
 def test_error_is_one_sentence_when_a_flow_meets_bad_input(learnt: Project, api: str):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -110,6 +111,40 @@ def served(tmp_path_factory: pytest.TempPathFactory, pristine: Project, records:
     running.stop()
 
 
+LEASE = 60.0  # seconds, the shortest that Prefect allows
+HOLD = (
+    "import sys, time\n"
+    "from flows.limits import only_one\n"
+    "with only_one(sys.argv[1]):\n"
+    "    print('held', flush=True)\n"
+    "    time.sleep(3600)\n"
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def since(served: Served) -> Iterator[float]:
+    """When two processes held a limit each: `lost`, which was killed then, and `kept`."""
+    environment = clean_environment() | {"PREFECT_API_URL": f"http://127.0.0.1:{served.port}/api"}
+    environment["PREFECT_HOME"] = str(served.settings.prefect_home)
+    holders = [
+        subprocess.Popen([sys.executable, "-c", HOLD, name], env=environment, stdout=subprocess.PIPE)
+        for name in ("lost", "kept")
+    ]
+    for holder in holders:
+        assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+    holders[0].kill()
+    yield time.monotonic()
+    for holder in holders:
+        holder.kill()
+        holder.wait()
+
+
+def taken(served: Served) -> dict[str, int]:
+    """How many hold each limit."""
+    found = served.post("v2/concurrency_limits/filter", {})
+    return {limit["name"]: limit["active_slots"] for limit in found}
+
+
 def write_logs(records: Records, device: str, project: Project, folder: Path) -> Path:
     """Logs of a device, as a colleague would hand them over."""
     store = RecordStore(folder / "store")
@@ -122,8 +157,7 @@ def test_records_are_learnt_at_the_start_when_they_came_while_nobody_served(serv
     served.wait(lambda: served.versions(DEVICE))
     served.wait(lambda: [run["state_type"] for run in served.runs("reconcile")] == ["COMPLETED"])
     assert len(served.versions(DEVICE)) == 1
-    limits = {limit["name"] for limit in served.post("v2/concurrency_limits/filter", {})}
-    assert {f"tcl-device-{DEVICE}", "tcl-device-second", "tcl-knowledge-base"} <= limits
+    assert {f"tcl-device-{DEVICE}", "tcl-device-second", "tcl-knowledge-base"} <= taken(served).keys()
     deployed = {deployment["name"] for deployment in served.post("deployments/filter", {})}
     assert {
         "measure",
@@ -162,6 +196,14 @@ def test_measurements_on_one_device_wait_for_each_other_when_two_ask_at_once(ser
         reports = list(threads.map(lambda _: served.project.ok(*arguments), range(2)))
     assert sorted(report["measured"] for report in reports) == [0, 3]
     served.wait(lambda: len(served.versions(DEVICE)) == 2)
+
+
+def test_limit_is_free_when_its_holder_was_killed_and_stays_taken_while_one_lives(
+    served: Served, since: float
+) -> None:
+    served.wait(lambda: taken(served)["lost"] == 0)
+    served.wait(lambda: time.monotonic() - since > LEASE + 5)
+    assert taken(served)["kept"] == 1
 
 
 def test_serve_shows_that_a_run_waits_for_its_device_and_leaves_no_process_when_it_is_stopped(

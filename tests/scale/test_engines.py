@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
+import socket
 import subprocess
 import time
 import urllib.error
@@ -20,6 +22,7 @@ from registry.test_registry import register
 
 from scale.servers import BIN, Bucket, Postgres, running
 from tcl.errors import WorkFailed
+from tcl.jobs.subscriptions import subscribe
 from tcl.registry.registry import Registry
 from tcl.settings import load_settings
 from tcl.versioning.dataset import DatasetVersions
@@ -112,7 +115,10 @@ def test_fleet_of_two_hosts_learns_once_and_compiles_each_model_once(
         monkeypatch.setenv(name, value)
     DatasetVersions(load_settings(first)).version("what the fleet begins with")
     second = tmp_path / "second"
+    subscribe(load_settings(first), save_matmul(first / "followed.onnx", 56), DEVICE, trials=0)
     shutil.copytree(first, second, ignore=shutil.ignore_patterns("data", "cache", ".tcl"))
+    path = second / "devices" / f"{DEVICE}.json"  # as if the second host had another CPU
+    path.write_text(re.sub('"cpu_model": "[^"]*"', '"cpu_model": "Another CPU"', path.read_text()))
     models = [save_matmul(tmp_path / f"fleet{columns}.onnx", columns) for columns in (24, 40)]
     with host(first, bucket), host(second, bucket):
         eventually(lambda: ask(api, "work_pools/fleet/workers/filter", {}), lambda workers: len(workers) == 2)
@@ -128,13 +134,20 @@ def test_fleet_of_two_hosts_learns_once_and_compiles_each_model_once(
             )
             for path in models
         ]
+        name = f"promotions/promotion-{socket.gethostname()}"
+        runs += [submit(api, f"{name}-{root.name}", device=DEVICE) for root in (first, second)]
         for run in runs:
             eventually(
                 lambda run=run: ask(api, f"flow_runs/{run}")["state"]["type"], lambda state: state in ENDED
             )
     logs = [(tmp_path / f"{name}.log").read_text() for name in ("first", "second")]
-    assert [ask_state(run, database) for run in runs] == ["COMPLETED"] * 2, logs
-    assert [sum(run in log for log in logs) for run in runs] == [1, 1]  # each on one host, whichever was free
+    assert [ask_state(run, database) for run in runs] == ["COMPLETED"] * 4, logs
+    ran = [[run in log for log in logs] for run in runs]
+    assert [sum(hosts) for hosts in ran] == [1] * 4  # each on one host, whichever was free
+    assert ran[2:] == [[True, False], [False, True]]  # but promotions where the packages lie
+    package = Path("packages", DEVICE, "followed", "tcl.json")
+    assert model in (first / package).read_text()
+    assert not (second / package).exists()  # it is not the device
     for path in models:
         assert model in (tmp_path / path.stem / "tcl.json").read_text()
     assert versions_of(model, database) == [1]
