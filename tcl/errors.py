@@ -1,5 +1,7 @@
 """Errors a user is meant to read: one sentence each, with the exit code of the command that meets them."""
 
+import traceback
+
 
 class TclError(Exception):
     """Base of every error that ends a command with one line instead of a traceback."""
@@ -25,3 +27,11 @@ class WrongResults(WorkFailed):
 
 class DeviceLost(WorkFailed):
     """A device cannot be reached; what was measured is kept, and the work goes on when it is back."""
+
+
+def in_one_line(error: Exception) -> str:
+    """Say what failed where other work goes on; of a bug, the traceback goes to standard error."""
+    if isinstance(error, TclError | OSError):
+        return str(error)
+    traceback.print_exception(error)
+    return f"unexpected {type(error).__name__}: {error}"

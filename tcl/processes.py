@@ -1,12 +1,14 @@
 """Child processes that end with the process that started them, however that one ends."""
 
+import contextlib
 import ctypes
 import os
 import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from types import FrameType
 
 _PR_SET_PDEATHSIG = 1
 
@@ -39,6 +41,23 @@ def die_with(parent: int, number: int = signal.SIGKILL) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it has ended already
         os._exit(1)
+
+
+@contextlib.contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Within the block SIGTERM, by which service managers and `kill` end a program, raises `KeyboardInterrupt`.
+
+    So what the program has opened elsewhere is closed, as after Ctrl-C.
+    """
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

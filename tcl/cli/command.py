@@ -13,6 +13,7 @@ import click
 from tcl.cli.surroundings import sentence_of
 from tcl.errors import TclError, WorkFailed
 from tcl.jobs.tables import Table
+from tcl.processes import sigterm_as_interrupt
 from tcl.scratch import scratch_folder
 
 INTERRUPTED = 130
@@ -59,7 +60,7 @@ class Command(click.Command):
     def invoke(self, context: click.Context) -> None:
         as_json = context.params.pop("as_json")
         try:
-            with _quiet_stdout(), scratch_folder():
+            with sigterm_as_interrupt(), _quiet_stdout(), scratch_folder():
                 report = super().invoke(context)
         except KeyboardInterrupt:
             _fail(f"interrupted: {self.kept}", INTERRUPTED, as_json)

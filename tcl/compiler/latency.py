@@ -127,7 +127,7 @@ def benchmark(
         own = "tcl.compiler.latency"
         contenders = {name: (own, "package", str(folder)) for name, folder in packages.items()}
         if model is not None:
-            saved = str(stack.enter_context(saved_onnx(model.original)))
+            saved = str(stack.enter_context(saved_onnx(model.original, model.path.parent)))
             contenders[ONNXRUNTIME] = (own, ONNXRUNTIME, saved)
         contenders.update(others or {})
         seconds: dict[str, list[float]] = {name: [] for name in contenders}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -12,7 +15,7 @@ from typing import Any
 from tcl.errors import BadInput
 
 _CHUNK = 1 << 20
-_PROTOBUF_LIMIT = 1 << 30
+_PROTOBUF_LIMIT = 1 << 30  # a message may have twice that, and grows on its way
 
 
 def load_onnx(path: Path) -> tuple[Any, str]:
@@ -26,8 +29,9 @@ def load_onnx(path: Path) -> tuple[Any, str]:
     Returns
     -------
     (onnx.ModelProto, str)
-        The model, all weights in it, functions inlined; the SHA-256, in hex, of the file and, in the order of
-        their names, of the external data files.
+        The model, functions inlined, with all weights in it unless they are more than a message can hold: then
+        external data stays where it is (`saved_onnx` takes it along). The SHA-256, in hex, of the file and, in the
+        order of their names, of the external data files.
 
     Raises
     ------
@@ -38,11 +42,13 @@ def load_onnx(path: Path) -> tuple[Any, str]:
     import onnx
 
     model = _read_graph(path)
-    digest = _digest(path, _external_files(path, model.graph))
-    try:
-        onnx.load_external_data_for_model(model, str(path.parent))
-    except Exception as error:  # onnx raises ValidationError, ValueError and OSError alike
-        raise BadInput(f"{path}: the external data cannot be read: {first_line(error)}") from None
+    external = _external_files(path, model.graph)
+    digest = _digest(path, external)
+    if sum(file.stat().st_size for file in (path, *external)) <= _PROTOBUF_LIMIT:
+        try:
+            onnx.load_external_data_for_model(model, str(path.parent))
+        except Exception as error:  # onnx raises ValidationError, ValueError and OSError alike
+            raise BadInput(f"{path}: the external data cannot be read: {first_line(error)}") from None
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
     _check_values(path, model.graph, frozenset())
@@ -81,19 +87,45 @@ def _read_graph(path: Path) -> Any:
 
 
 @contextmanager
-def saved_onnx(model: Any) -> Iterator[Path]:
-    """Write a model to a temporary file for the block, weights beside it when they are large."""
+def saved_onnx(model: Any, folder: Path) -> Iterator[Path]:
+    """Write a model to a temporary file for the block, with what is left of its external data beside it.
+
+    Parameters
+    ----------
+    model
+        From `load_onnx`.
+    folder
+        Of the file it was read from.
+    """
     import onnx
 
-    with tempfile.TemporaryDirectory(prefix="tcl-onnx-") as folder:
-        path = Path(folder, "model.onnx")
-        if model.ByteSize() <= _PROTOBUF_LIMIT:
-            onnx.save_model(model, str(path))
-        else:
-            copy = onnx.ModelProto()
-            copy.CopyFrom(model)  # the weights are moved out of the message that is saved
-            onnx.save_model(copy, str(path), save_as_external_data=True, location="model.data")
+    with tempfile.TemporaryDirectory(prefix="tcl-onnx-") as scratch:
+        path = Path(scratch, f"{uuid.uuid4().hex}.onnx")  # the name of no external data
+        onnx.save_model(model, str(path))
+        for name in external_locations(model.graph):
+            place = Path(scratch, name)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            source = (folder / name).resolve()
+            try:
+                os.link(source, place)  # onnxruntime follows no symbolic links
+            except OSError:  # the folder of temporary files is on another disk
+                shutil.copyfile(source, place)
         yield path
+
+
+def external_locations(graph: Any) -> list[str]:
+    """Return the names of the files that hold a model's weights, relative to its folder."""
+    from onnx import TensorProto
+
+    return sorted(
+        {
+            entry.value
+            for tensor in _tensors(graph)
+            if tensor.data_location == TensorProto.EXTERNAL
+            for entry in tensor.external_data
+            if entry.key == "location"
+        }
+    )
 
 
 def subgraphs(node: Any) -> Iterator[Any]:

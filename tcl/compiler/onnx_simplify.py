@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tcl.compiler.onnx_reader import first_line, saved_onnx, subgraphs
+from tcl.compiler.onnx_reader import external_locations, first_line, saved_onnx, subgraphs
 from tcl.compiler.onnx_reference import import_onnxruntime
 from tcl.errors import BadInput
 
 # Below it TVM's importer reads some operators by their newer definition.
 _OLDEST_OPSET = 13
-_PROTOBUF_LIMIT = 1 << 30
 
 
 def convert_opset(path: Path, model: Any) -> Any:
@@ -25,7 +24,7 @@ def convert_opset(path: Path, model: Any) -> Any:
     import onnx
 
     version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), _OLDEST_OPSET)
-    if version >= _OLDEST_OPSET or model.ByteSize() > _PROTOBUF_LIMIT:
+    if version >= _OLDEST_OPSET or external_locations(model.graph):
         return model
     try:
         return onnx.version_converter.convert_version(model, _OLDEST_OPSET)
@@ -58,16 +57,16 @@ def simplify(path: Path, model: Any) -> Any:
     import onnx
 
     onnxruntime = import_onnxruntime()
-    with saved_onnx(model) as source:
-        target = source.with_name("simple.onnx")
+    with saved_onnx(model, path.parent) as source:
+        target = source.with_suffix(".simple")
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = str(target)
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
-        if source.with_name("model.data").exists():
+        if external_locations(model.graph):
             key = "session.optimized_model_external_initializers_file_name"
-            options.add_session_config_entry(key, "simple.data")
+            options.add_session_config_entry(key, source.with_suffix(".data").name)
         try:
             session = onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime raises a dozen classes of its own

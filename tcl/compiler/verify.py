@@ -124,7 +124,7 @@ def verify(
     if any(spec.dtype.startswith("float") for spec in model.inputs):
         feeds[_BROKEN] = broken_inputs(model.inputs, seed=3)
         feeds[_EXTREME] = extreme_inputs(model.inputs, seed=4)
-    with saved_onnx(model.original) as path:
+    with saved_onnx(model.original, model.path.parent) as path:
         reference = Reference(path, threads)
         expected = {kind: reference(feed) for kind, feed in feeds.items()}
     actual = _run_apart(folder, model.inputs, model.outputs, feeds, rpc)

@@ -23,7 +23,8 @@ from tcl.errors import DeviceLost
 _BUILD_NICENESS = 10
 _KEPT_WORKLOADS = 64
 _DETAIL_CHARACTERS = 300
-_OUT_OF_MEMORY = ("bad_alloc", "Cannot allocate memory", "out of memory")
+OUT_OF_MEMORY = ("bad_alloc", "Cannot allocate memory", "out of memory", "MemoryError")
+"""Signs of it in messages."""
 _SESSION_ENDED = "code=kShutdown"  # the candidate's process on a board is gone
 _LAZY_SECONDS = 0.01  # what a first call may pay for page faults and thread start
 
@@ -114,7 +115,7 @@ def _build(module: Any, target: Any, folder: Path, archive: bool) -> Message:
 
 def _describe(cause: str, error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if any(sign in str(error) for sign in _OUT_OF_MEMORY) or isinstance(error, MemoryError):
+    if any(sign in str(error) for sign in OUT_OF_MEMORY) or isinstance(error, MemoryError):
         cause = "memory"
     elif _SESSION_ENDED in str(error):
         cause = "crash"

@@ -3,11 +3,13 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from tcl.console import note
 from tcl.devices.device import Device
+from tcl.devices.patience import patiently
 from tcl.features.batch import FEATURE_VERSION
 from tcl.jobs.dataset import WRONG_RESULTS, tuning_store
 from tcl.settings import Settings
@@ -29,7 +31,7 @@ def right_schedule(
     traces
         Its schedules, the best first.
     device
-        This host.
+        What they are for.
     settings
         Give the tolerances, and the place where wrong schedules are recorded so that none is chosen again.
 
@@ -39,11 +41,11 @@ def right_schedule(
         The schedule, None when all are wrong; and what was wrong with those before it.
     """
     from tcl.compiler.schedule_check import fault_of
-    from tcl.compiler.targets import target_of
 
     faults: list[str] = []
     for trace in traces:
-        fault = fault_of(task.mod, target_of(device.target), trace, asdict(settings.verify))
+        check = partial(fault_of, task.mod, device, trace, asdict(settings.verify))
+        fault = patiently(device.name, settings.measure.device_wait, check)
         if fault is None:
             return trace, faults
         note(f"{task.workload.name}: a schedule {fault}")

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcl.devices.device import Device
+from tcl.devices.host import why_unreachable
 from tcl.devices.store import DeviceStore
-from tcl.errors import BadInput, DeviceLost, TclError, WorkFailed
+from tcl.errors import BadInput, DeviceLost, TclError, WorkFailed, in_one_line
 from tcl.files import locked
 from tcl.jobs import compile as compiling
 from tcl.jobs.compile import CompileArguments, CompileReport
@@ -31,13 +32,14 @@ if TYPE_CHECKING:
     from tcl.registry.versions import ModelVersion
 
 Compile = Callable[[CompileArguments, Settings], CompileReport]
-IN_USE, REPLACED, RESTORED, KEPT, REFUSED, WAITING = (
+IN_USE, REPLACED, RESTORED, KEPT, REFUSED, WAITING, ELSEWHERE = (
     "in use",
     "replaced",
     "restored",
     "kept",
     "refused",
     "waiting",
+    "elsewhere",
 )
 """What may become of a subscription, beside `FAILED`."""
 _MOST_ATTEMPTS = 3
@@ -70,7 +72,7 @@ class Outcome:
     action
         "in use": nothing to do. "replaced": compiled, verified and put in place. "restored": a package that was made
         before. "kept": the old package stays, since the new one is slower. "refused": by the gate. "waiting": for the
-        device. "failed".
+        device. "elsewhere": the device is another host, which follows its own subscriptions. "failed".
     reason
         Why; empty when there is nothing to say.
     """
@@ -125,20 +127,25 @@ def follow(subscription: Subscription, settings: Settings, compile: Compile = co
             )
     except DeviceLost as error:
         action, reason = WAITING, str(error)
-    except TclError as error:
-        action, reason = FAILED, str(error)
+    except Exception as error:  # whatever it is, the other subscriptions go on
+        action, reason = FAILED, in_one_line(error)
     number = version.version if version else None
     return Outcome(subscription.device, subscription.model, subscription.output, number, action, reason)
 
 
 def pages(report: PromotionsReport, settings: Settings) -> dict[str, str]:
-    """Addresses of the champions' pages in MLflow, by name and version."""
+    """Addresses of the champions' pages in MLflow, by name and version; a version that was deleted since has none."""
     from tcl.registry.registry import Registry
 
     registry = Registry(settings)
     found = {(o.device, o.version) for o in report.outcomes if o.version is not None}
-    versions = [registry.resolve(device, version=version) for device, version in sorted(found)]
-    return {f"{version.name} version {version.version}": registry.page(version) for version in versions}
+    devices = sorted({device for device, _ in found})
+    versions = [version for device in devices for version in registry.versions(device)]
+    return {
+        f"{version.name} version {version.version}": registry.page(version)
+        for version in versions
+        if (version.owner, version.version) in found
+    }
 
 
 def _champion(subscription: Subscription, settings: Settings) -> "tuple[ModelVersion, str]":
@@ -157,6 +164,9 @@ def _update(
     if subscription.trials is not None:
         settings = replace(settings, tuning=replace(settings.tuning, trials=subscription.trials))
     device = DeviceStore(settings.devices_dir).get(subscription.device)
+    absent = why_unreachable(device)
+    if absent is not None:  # nothing could be verified, so nothing may be replaced
+        return ELSEWHERE, f"{device.name} is {absent}"
     history = PackageHistory(subscription, settings)
     name = _name(subscription, device, version, settings)
     decided = history.decision(name) or Decision(NEW)

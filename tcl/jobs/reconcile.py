@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tcl.devices.store import DeviceStore
-from tcl.errors import TclError, WorkFailed
+from tcl.errors import WorkFailed, in_one_line
 from tcl.jobs import distill
 from tcl.jobs.dataset import dataset
 from tcl.jobs.distill import FEWEST_PROGRAMS, DistillArguments, DistillReport, find_learnt
@@ -121,7 +121,14 @@ def _devices(arguments: ReconcileArguments, settings: Settings) -> list[str]:
     """Those with enough programs first, since what they teach the knowledge base is the others' start."""
     if arguments.device is not None:
         return [DeviceStore(settings.devices_dir).get(arguments.device).name]
-    return sorted(dataset(settings).devices(), key=lambda name: _has_few_programs(name, settings))
+
+    def comes_last(name: str) -> bool:
+        try:
+            return _has_few_programs(name, settings)
+        except Exception:  # is told when the device's turn comes
+            return True
+
+    return sorted(dataset(settings).devices(), key=comes_last)
 
 
 def _settle(
@@ -129,10 +136,10 @@ def _settle(
 ) -> DeviceState:
     from tcl.versioning.dataset import DatasetVersions
 
-    versions = DatasetVersions(settings)
-    state = DeviceState(name, versions.device_hash(name), LEARNT)
+    state = DeviceState(name, "", LEARNT)
     try:
-        if name not in (device.name for device in DeviceStore(settings.devices_dir).list()):
+        state = replace(state, data_hash=DatasetVersions(settings).device_hash(name))
+        if not DeviceStore(settings.devices_dir).has(name):
             return replace(
                 state,
                 state=UNKNOWN,
@@ -145,8 +152,8 @@ def _settle(
             detail = f"measure {FEWEST_PROGRAMS} programs, or learn another device first"
             return replace(state, state=TOO_FEW, detail=detail)
         model = learn(DistillArguments(name), settings).model
-    except TclError as error:
-        return replace(state, state=FAILED, detail=str(error))
+    except Exception as error:  # whatever it is, the other devices go on
+        return replace(state, state=FAILED, detail=in_one_line(error))
     return replace(state, state=LEARNT_NOW, data_hash=model.tags["data_hash"], version=model.version)
 
 

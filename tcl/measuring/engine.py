@@ -26,6 +26,7 @@ from tcl.scratch import machine_folder
 
 _BATCH = 16  # a candidate of a storm is timed again after so many others of its kind, or at the end
 _SESSION_SECONDS = 10.0  # to reach a board, to send it a candidate, and to link it there
+_LOCK_SECONDS, _LOCK_PAUSE = 600.0, 0.02  # a timing takes seconds
 _DEADLY = 2  # a candidate that a board has gone away with so often is the cause
 
 
@@ -207,10 +208,34 @@ class MeasuringEngine:
 
 @contextlib.contextmanager
 def _only_timing_here() -> Iterator[None]:
-    """Keep other engines on this machine from timing meanwhile. A process that dies frees the lock."""
-    folder = os.open(machine_folder(), os.O_RDONLY)
+    """Keep other engines on this machine, of all projects and users, from timing meanwhile.
+
+    What is locked is the folder of temporary files itself: every user may open it, and nobody can put a file or a link
+    in its place. A process that dies frees the lock.
+
+    Raises
+    ------
+    WorkFailed
+        When somebody does not give it back.
+    """
+    path = machine_folder()
+    folder, end = os.open(path, os.O_RDONLY | os.O_DIRECTORY), time.monotonic() + _LOCK_SECONDS
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        while not _try_lock(folder):
+            if time.monotonic() > end:
+                raise WorkFailed(
+                    f"another process has kept this machine from timing for more than {_LOCK_SECONDS:g} s: it holds"
+                    f" the lock on {path}; `fuser -v {path}` names it"
+                )
+            time.sleep(_LOCK_PAUSE)
         yield
     finally:
         os.close(folder)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -22,10 +22,9 @@ _kept = threading.local()
 
 @dataclass(frozen=True)
 class Built:
-    """What a builder sends back; attributes as those of `Job`, with the artifact's name and content."""
+    """What a builder sends back; attributes as those of `Job`, with the artifact's content."""
 
     trace: str
-    name: str = ""
     content: bytes = b""
     args: list[Any] = field(default_factory=list)
     error: str | None = None
@@ -50,6 +49,7 @@ class FarmBuilders:
         self._farm = farm
         self._local = local
         self._limits = (options.memory_bytes, options.build_timeout, archive, version("apache-tvm"))
+        self._name = "candidate.tar" if archive else "candidate.so"
         self._busy: dict[Future[Built], Job] = {}
 
     @property
@@ -107,7 +107,7 @@ class FarmBuilders:
             raise WorkFailed(f"the farm of builders failed: {reason}") from error
         job.trace, job.args, job.error = built.trace, built.args, built.error
         if built.error is None:
-            path = job.folder / built.name
+            path = job.folder / self._name  # named here: no builder chooses where it is written
             path.write_bytes(built.content)
             path.chmod(0o755)
             job.artifact = str(path)
@@ -132,8 +132,7 @@ def build_candidate(
         builders.wait()
         if job.error is not None:
             return Built(job.trace, error=job.error)
-        path = Path(job.artifact)
-        return Built(job.trace, path.name, path.read_bytes(), job.args)
+        return Built(job.trace, Path(job.artifact).read_bytes(), job.args)
     finally:
         job.discard()
 

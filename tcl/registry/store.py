@@ -4,9 +4,9 @@ import contextlib
 import logging
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tcl.errors import WorkFailed
 from tcl.files import locked
@@ -84,3 +84,13 @@ def explained(what: str) -> Iterator[None]:
         yield
     except (MlflowException, SQLAlchemyError, sqlite3.Error) as error:
         raise WorkFailed(f"{what} failed: {str(error).splitlines()[0]}") from error
+
+
+def every_page(search: Callable[..., Any]) -> list[Any]:
+    """Return all that one of MLflow's searches finds; each call returns a page and the token of the next."""
+    found, token = [], None
+    while True:
+        page = search(page_token=token)
+        found.extend(page)
+        if not (token := page.token):
+            return found

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from tcl.console import note
 from tcl.errors import BadInput, WorkFailed
 from tcl.files import private_text
-from tcl.registry.store import explained, open_store
+from tcl.registry.store import every_page, explained, open_store
 from tcl.settings import MlflowSettings, Settings
 
 NAME = "tcl-promotions"
@@ -43,7 +43,7 @@ def announce(settings: Settings, url: str, secret: str) -> str:
     """
     client, _ = open_store(settings)
     with explained(f"registering the webhook {url} with {settings.mlflow_tracking_uri}"):
-        for left in client.list_webhooks(max_results=100):
+        for left in every_page(client.list_webhooks):
             if left.url == url:  # of a receiver that was killed
                 client.delete_webhook(left.webhook_id)
         webhook = client.create_webhook(NAME, url, _EVENTS, "Compiles subscribed models again", secret)

@@ -1,10 +1,26 @@
 """From `tcl device add --rpc` to a package that was tuned, verified and timed on the board."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from boards import HOST, boards
 from command_line import Project
+
+from tcl.records.store import RecordStore
+
+
+def plant_wrong_schedule(project: Project, device: str) -> None:
+    """Add a record, faster than all others, whose schedule rounds the product to float16."""
+    store = RecordStore(project.root / "data")
+    record = next(iter(store.records(device)))
+    (product,) = {
+        instruction[2][0]
+        for instruction in json.loads(record.trace)[0]
+        if instruction[0] == "GetSBlock" and "matmul" in instruction[2][0]
+    }
+    rounding = [["GetSBlock", [], [product, "main"], ["b0"]], ["UnsafeSetDType", ["b0"], [0, "float16"], []]]
+    store.append([], [replace(record, trace=json.dumps([rounding, []]), run_seconds=(1e-9,), error=None)])
 
 
 @pytest.mark.slow
@@ -17,8 +33,10 @@ def test_measure_distill_and_compile_run_on_a_board_and_name_it_when_it_is_away(
         measured = learnt.ok("measure", "matmul16.onnx", "--device", "pi4", "--budget", "2")
         assert (measured["measured"], measured["failed"]) == (2, 0)
         learnt.ok("distill", "--device", "pi4")
+        plant_wrong_schedule(learnt, "pi4")
         arguments = ("compile", "matmul16.onnx", "--device", "pi4", "-o", "remote")
         compiled = learnt.ok(*arguments, "--trials", "4")
+        assert "1 schedule discarded: the best gives wrong results" in compiled["tasks"][0]["note"]
         assert compiled["verification"]["max_rel"] <= 1e-4
         assert set(compiled["latency"]) == {"tuned"}  # onnxruntime does not run on the board
         assert compiled["device"]["rpc"] == {"host": HOST, "port": running.port, "key": "pi4"}

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tcl.compiler import schedule_check
 from tcl.compiler.bootstrap import import_tvm
+from tcl.devices.device import Device
+from tcl.errors import WorkFailed
 
 tvm = import_tvm()
 
 from tvm import te  # noqa: E402
 
 from tcl.compiler.schedule_check import fault_of  # noqa: E402
+from tcl.compiler.targets import target_of  # noqa: E402
 from tcl.compiler.tasks import TuningTask, describe, design_space  # noqa: E402
 
-TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 1})
+DEVICE = Device("here", {"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 1})
 
 
 @pytest.fixture(scope="module")
@@ -39,18 +45,47 @@ def trace_with_product_in(dtype: str) -> str:
 
 
 def test_schedule_of_the_design_space_has_no_fault(task):
-    space = design_space(task, TARGET)
+    space = design_space(task, target_of(DEVICE.target))
     trace = space.trace(space.sample(3, np.random.default_rng(2))[-1], 0)
-    assert fault_of(task.mod, TARGET, trace, {}) is None
+    assert fault_of(task.mod, DEVICE, trace, {}) is None
 
 
 def test_schedule_that_rounds_is_wrong_unless_the_tolerance_allows_it(task):
     rounded = trace_with_product_in("float16")
-    assert "wrong results (off by 0.0" in fault_of(task.mod, TARGET, rounded, {})
-    assert fault_of(task.mod, TARGET, rounded, {"float32": 0.1}) is None
-    assert "wrong results" in fault_of(task.mod, TARGET, trace_with_product_in("int32"), {})
+    assert "wrong results (off by 0.0" in fault_of(task.mod, DEVICE, rounded, {})
+    assert fault_of(task.mod, DEVICE, rounded, {"float32": 0.1}) is None
+    assert "wrong results" in fault_of(task.mod, DEVICE, trace_with_product_in("int32"), {})
 
 
 def test_schedule_that_does_not_apply_is_wrong(task):
     other = json.dumps([[["GetSBlock", [], ["no such block", "main"], ["b0"]]], []])
-    assert "does not compile" in fault_of(task.mod, TARGET, other, {})
+    assert "does not compile" in fault_of(task.mod, DEVICE, other, {})
+
+
+def dying_by(number: int):
+    """Stand in for the scheduled program: its process gets a signal in the middle of it."""
+
+    def export(program: object, device: Device, trace: str, folder: Path) -> str:
+        code = f"#include <signal.h>\nint __tvm_ffi_main() {{ return raise({number}); }}"
+        command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(folder / "scheduled.so")]
+        subprocess.run(command, input=code, text=True, check=True)
+        return "scheduled.so"
+
+    return export
+
+
+def test_schedule_is_to_blame_for_a_crash_but_not_when_the_system_ends_the_check(task, monkeypatch):
+    monkeypatch.setattr(schedule_check, "_export_scheduled", dying_by(11))
+    assert fault_of(task.mod, DEVICE, "", {}) == "crashes (SIGSEGV)"
+    monkeypatch.setattr(schedule_check, "_export_scheduled", dying_by(9))  # as for want of memory
+    with pytest.raises(
+        WorkFailed, match=r"could not be checked \(SIGKILL\); the machine has too little memory"
+    ):
+        fault_of(task.mod, DEVICE, "", {})
+
+
+def test_schedule_is_not_to_blame_when_the_check_cannot_start(task, monkeypatch, tmp_path):
+    (tmp_path / "numpy.py").write_text("raise ImportError('numpy is broken')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(WorkFailed, match=r"could not be checked \(ImportError: numpy is broken\)"):
+        fault_of(task.mod, DEVICE, trace_with_product_in("int32"), {})

@@ -17,7 +17,7 @@ from tcl.errors import DeviceLost, WorkFailed
 from tcl.jobs import compile as compiling
 from tcl.jobs import promotions
 from tcl.jobs.compile import CompileArguments, CompileReport
-from tcl.jobs.promotions import Outcome, PromotionsArguments, run
+from tcl.jobs.promotions import Outcome, PromotionsArguments, PromotionsReport, run
 from tcl.jobs.subscriptions import Subscription, subscribe, subscriptions, unsubscribe
 from tcl.registry.registry import Registry
 from tcl.registry.versions import ModelVersion
@@ -153,6 +153,29 @@ def test_failure_is_tried_thrice_and_does_not_hold_up_others(settings: Settings,
     actions = [outcome.action for outcome in run(PromotionsArguments(DEVICE), settings, fails).outcomes]
     assert actions == ["failed", "failed"]
     assert len(attempts) == 4
+
+
+def test_unexpected_failure_of_one_subscription_does_not_hold_up_others(
+    settings: Settings, subscription: Subscription, capsys: pytest.CaptureFixture[str]
+):
+    other = save_matmul(settings.root / "another.onnx", 24)
+    subscribe(settings, other, DEVICE)
+
+    def breaks(arguments: CompileArguments, settings: Settings) -> CompileReport:
+        raise ZeroDivisionError("a bug")
+
+    outcomes = run(PromotionsArguments(), settings, breaks).outcomes
+    assert [(o.action, o.reason) for o in outcomes] == [("failed", "unexpected ZeroDivisionError: a bug")] * 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_pages_leave_out_a_version_that_was_deleted_meanwhile(settings: Settings, subscription: Subscription):
+    gone = Outcome(DEVICE, "a.onnx", "a", 7, "in use")
+    never = Outcome("nobody", "a.onnx", "a", 1, "in use")
+    here = Outcome(DEVICE, "b.onnx", "b", 1, "in use")
+    assert list(promotions.pages(PromotionsReport((gone, never, here)), settings)) == [
+        f"tcl-cost-{DEVICE} version 1"
+    ]
 
 
 def test_device_that_is_away_is_waited_for(settings: Settings, subscription: Subscription):

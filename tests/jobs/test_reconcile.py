@@ -96,6 +96,25 @@ def test_reconcile_says_what_is_missing_when_a_device_cannot_be_learnt(
         run(ReconcileArguments("nameless"), ours)
 
 
+def test_reconcile_learns_the_others_when_the_records_of_one_cannot_be_read(
+    ours: Settings, learnt: Project
+) -> None:
+    add_records(ours.root, learnt, "broken", 4)
+    for file in (ours.data_dir / "broken").glob("*.parquet"):
+        file.write_bytes(b"no records")
+    (ours.devices_dir / "damaged.json").write_text("{")  # of a device without records
+    learnt_devices = []
+
+    def learn(arguments, settings):  # type: ignore[no-untyped-def]
+        learnt_devices.append(arguments.device)
+        raise RuntimeError("a bug")
+
+    with pytest.raises(WorkFailed) as failed:
+        run(ReconcileArguments(), ours, learn)
+    assert learnt_devices == [DEVICE]
+    assert "host: unexpected RuntimeError: a bug" in str(failed.value) and "broken: " in str(failed.value)
+
+
 def test_reconcile_learns_the_others_when_one_device_fails(ours: Settings, learnt: Project) -> None:
     add_records(ours.root, learnt, "other", 4)
     learnt_devices = []

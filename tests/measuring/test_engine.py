@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from tcl.devices.device import Device
 from tcl.errors import BadInput, WorkFailed
+from tcl.measuring import engine as engine_module
 from tcl.measuring.engine import MeasuringEngine
 from tcl.measuring.types import MeasureOptions, MeasureRequest
 
@@ -38,6 +40,19 @@ def test_measure_returns_times_and_a_full_trace_for_each_candidate(
         assert all(0 < seconds < 1 for seconds in result.run_seconds)
         assert result.reference_seconds is not None and 0 < result.reference_seconds < 1
         assert any(instruction[0] == "EnterPostproc" for instruction in json.loads(result.trace)[0])
+
+
+def test_timing_gives_up_in_one_sentence_when_somebody_keeps_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(engine_module, "_LOCK_SECONDS", 0.05)
+    with engine_module._only_timing_here():
+        refused = pytest.raises(WorkFailed, match=f"it holds the lock on {tmp_path}")
+        with refused, engine_module._only_timing_here():
+            pass
+    with engine_module._only_timing_here():
+        pass
 
 
 def test_measure_replays_a_full_trace_unchanged(engine: MeasuringEngine, matmul: Sample) -> None:

@@ -1,6 +1,7 @@
 import json
 import multiprocessing
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tcl.errors import BadInput, WorkFailed
 from tcl.features.batch import FEATURE_VERSION
 from tcl.registry import plots
 from tcl.registry.registry import Registry
+from tcl.registry.store import every_page
 from tcl.registry.versions import KNOWLEDGE_BASE, ModelVersion
 from tcl.settings import Settings, load_settings
 
@@ -233,3 +235,12 @@ def test_registry_is_whole_when_two_processes_start_the_very_first_run(settings:
     assert [worker.exitcode for worker in workers] == [0, 0]
     versions = Registry(settings).list()
     assert [(version.owner, version.version) for version in versions] == [("a", 1), ("b", 1)]
+
+
+def test_every_page_returns_what_lies_beyond_the_first_page(registry: Registry) -> None:
+    for index in range(5):
+        register(registry, f"paged-{index}")
+    client = client_of(registry.settings)
+    search = partial(client.search_registered_models, "name LIKE 'tcl-cost-paged-%'", 2)
+    assert len(search()) == 2
+    assert [model.name for model in every_page(search)] == [f"tcl-cost-paged-{index}" for index in range(5)]

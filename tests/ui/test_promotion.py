@@ -10,28 +10,23 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from boards import free_port
+from browser import PATIENCE, open_page
 from command_line import DEVICE, QUICK, TCL, Project, clean_environment, save_matmul
-from playwright.sync_api import Page, expect, sync_playwright
+from mlflow.tracking import MlflowClient
+from playwright.sync_api import Page, expect
 
+from tcl.registry.pages import run_page
 from tcl.registry.registry import Registry
 from tcl.registry.versions import COMPARED_WITH
 from tcl.settings import load_settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-PATIENCE = 300.0  # seconds, for a busy machine
-
-
-@pytest.fixture
-def chromium() -> str:
-    path = shutil.which("chromium")
-    assert path, "this test needs Chromium; `make browser` installs it"
-    return path
 
 
 def wait(condition: Callable[[], Any], log: Path) -> Any:
@@ -43,7 +38,9 @@ def wait(condition: Callable[[], Any], log: Path) -> Any:
 
 
 @contextmanager
-def running(log: Path, root: Path, environment: dict[str, str], *arguments: str) -> Iterator[None]:
+def running(
+    log: Path, root: Path, environment: dict[str, str], *arguments: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """A command of `tcl` that runs during the block and leaves no process behind."""
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -57,9 +54,10 @@ def running(log: Path, root: Path, environment: dict[str, str], *arguments: str)
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     try:
-        yield
+        yield process
     finally:
-        os.killpg(process.pid, signal.SIGINT)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
         try:
             process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -114,9 +112,15 @@ def promote(page: Page, address: str) -> None:
     expect(card.get_by_text("@ champion")).to_be_visible()
 
 
-def test_package_follows_when_a_person_gives_the_alias_in_mlflows_pages(
-    pristine: Project, tmp_path: Path, chromium: str
-):
+def look_at_compile(page: Page, root: Path, address: str) -> None:
+    """Where the link in a compile's Prefect run leads to."""
+    settings = load_settings(root, {"mlflow.tracking_uri": address}, environ={})
+    runs = MlflowClient(address).search_runs(["1"], "tags.kind = 'compile' and tags.model = 'net.onnx'")
+    page.goto(run_page(settings, runs[-1].info.run_id))
+    expect(page.get_by_role("heading", name=f"compile net.onnx for {DEVICE}")).to_be_visible()
+
+
+def test_package_follows_when_a_person_gives_the_alias_in_mlflows_pages(pristine: Project, tmp_path: Path):
     root = tmp_path / "project"
     shutil.copytree(pristine.root, root, ignore=shutil.ignore_patterns("packages", ".dvcstore"))
     project = Project(root)
@@ -136,17 +140,17 @@ def test_package_follows_when_a_person_gives_the_alias_in_mlflows_pages(
     with ExitStack() as stack:
         stack.enter_context(running(served, root, environment, "models", "ui", "--port", str(port)))
         wait(lambda: answers(address), served)
-        stack.enter_context(running(followed, root, environment, "promotions"))
+        following = stack.enter_context(running(followed, root, environment, "promotions"))
         wait(lambda: "net.onnx for host: replaced" in followed.read_text(), followed)
         assert json.loads(package.read_text())["cost_model"]["version"] == 1
-        browser = stack.enter_context(sync_playwright()).chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        )
-        page = browser.new_page(viewport={"width": 1400, "height": 1200})
-        page.set_default_timeout(PATIENCE * 1000)
-        expect.set_options(timeout=PATIENCE * 1000)
-        promote(page, address)
-        browser.close()
+        with open_page() as page:
+            promote(page, address)
+            look_at_compile(page, root, address)
         wait(lambda: json.loads(package.read_text())["cost_model"]["version"] == 2, followed)
         told = f"tcl-cost-{DEVICE} version 2 was promoted"
         assert followed.read_text().count(told) == 1
+        client = MlflowClient(address, address)
+        assert [webhook.name for webhook in client.list_webhooks()] == ["tcl-promotions"]
+        following.terminate()  # as a service manager does
+        following.wait(PATIENCE)
+        assert client.list_webhooks() == []
