@@ -15,7 +15,7 @@ export MLFLOW_DISABLE_TELEMETRY = true
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 export ORT_DISABLE_TELEMETRY = 1
 
-.PHONY: help install quickstart browser test gpu-check check docker-check emulation chaos crowd fuzz lock clean
+.PHONY: help install quickstart browser test gpu-check check docker-check emulation chaos crowd large fuzz lock clean
 
 help:
 	@echo "make quickstart   install, pull the shipped dataset, compile a first network on this machine"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx_models import HALF, INT64, linear_model, model, relu_model, save, value
 
+from tcl.compiler import onnx_reader
 from tcl.compiler.bootstrap import import_tvm
 from tcl.compiler.frontend import OnnxModel, import_relax, read_onnx
 from tcl.compiler.inputs import random_inputs
@@ -38,7 +40,7 @@ def assert_agrees(
     read: OnnxModel, feed: dict[str, np.ndarray] | None = None, tolerance: float = 1e-4
 ) -> None:
     feed = feed or random_inputs(read.inputs, seed=0)
-    with saved_onnx(read.original) as path:
+    with saved_onnx(read.original, read.path.parent) as path:
         expected = Reference(path, threads=1)(feed)
     assert list(expected) == [spec.name for spec in read.outputs]
     for spec, actual in zip(read.outputs, run(read, feed), strict=True):
@@ -111,6 +113,26 @@ def test_read_onnx_reads_weights_and_hashes_them_when_they_are_external(tmp_path
     expected = hashlib.sha256(path.read_bytes() + (tmp_path / "weights.bin").read_bytes()).hexdigest()
     assert read.sha256 == expected
     assert_agrees(read)
+
+
+@pytest.mark.parametrize("may_link", [True, False])
+def test_external_data_stays_where_it_is_when_a_message_cannot_hold_it(tmp_path, monkeypatch, may_link):
+    path = with_external_data(tmp_path)
+    whole = read_onnx(path)
+    monkeypatch.setattr(onnx_reader, "_PROTOBUF_LIMIT", 100)
+    if not may_link:  # the folder of temporary files is on another disk
+        monkeypatch.setattr(os, "link", refuse_to_link)
+    large = read_onnx(path)
+    assert all(
+        tensor.data_location == TensorProto.EXTERNAL and not tensor.raw_data
+        for tensor in large.original.graph.initializer
+    )
+    assert large.sha256 == whole.sha256 and large.outputs == whole.outputs
+    assert_agrees(large)
+
+
+def refuse_to_link(*_: object) -> None:
+    raise OSError("Invalid cross-device link")
 
 
 @pytest.mark.parametrize("location", ["../weights.bin", "/etc/hostname", "link.bin", ""])
