@@ -2,7 +2,7 @@
 #   docker build --target runtime .   runs packages only (no torch, no MLflow, no Prefect)
 #   docker build .                    the whole system on a CPU; serves the flows
 #   docker build --target cuda .      the same with mamba-ssm's fused kernels, for CUDA machines
-# `make docker-check` lints this file and runs the steps of the first two in a bare Debian.
+# `make check` lints this file; `make docker-check` runs the steps of the first two in a bare Debian.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 ARG CUDA_IMAGE=nvidia/cuda:13.0.2-devel-ubuntu24.04
 

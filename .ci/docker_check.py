@@ -2,7 +2,8 @@
 
 The base image is stood in for by `debootstrap` (root and the Debian package of that name are needed). Every RUN, COPY,
 ENV, ARG, WORKDIR and USER of a target is carried out in a chroot with processes of its own. Then the CPU image compiles
-a small network from nothing, and the runtime image, which must hold neither torch nor MLflow, runs the package.
+a small network from nothing, and the runtime image, which must hold neither torch nor MLflow, runs the package. Of the
+target `cuda`, whose steps need NVIDIA's image, only the syntax is looked at.
 
 usage: python docker_check.py [FOLDER]    the folder for the images; default: a temporary one, removed afterwards
 """
@@ -175,8 +176,17 @@ def copy(image: Image, sources: str, target: str) -> None:
             shutil.copy(source, place)
 
 
+def check_syntax(described: dict[str, tuple[str, list[tuple[str, str]]]]) -> None:
+    """Let the shell read the steps of all targets, also of `cuda`, whose steps need NVIDIA's image."""
+    for name, (_, instructions) in described.items():
+        for word, rest in instructions:
+            if word == "RUN" and subprocess.run(["/bin/sh", "-n", "-c", rest]).returncode:
+                raise SystemExit(f"no shell can read this step of {name}: {rest}")
+
+
 def main(folder: Path) -> None:
     described = stages((ROOT / "Dockerfile").read_text())
+    check_syntax(described)
     base = Image(folder / "base")
     subprocess.run(
         ["debootstrap", "--variant=minbase", "bookworm", str(base.folder)],

@@ -31,8 +31,8 @@ def compile(arguments: CompileArguments, settings: Settings | None = None) -> Co
             tuned = tune(network, device, chosen, settings)
         report = write_package(network, device, chosen, tuned, arguments, settings)
     run_id = record_run(report, settings)
-    what = f"{network.model.path.stem} {device.name}"
+    what = f"{network.model.path.stem} for {device.name}"
     for table in report.tables():
         show(table, f"{table.title} {what}")
-    show_link(job.page(run_id, settings), f"run {what}", f"the package of {what} in MLflow")
+    show_link(job.page(run_id, settings), f"run {what}", f"the package of {what}, as MLflow keeps it")
     return report

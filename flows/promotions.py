@@ -32,7 +32,7 @@ def promotions(
     report = job.run(arguments, settings, compile)
     show(report.table(), f"promotions {arguments.device or ''}")
     for name, address in job.pages(report, settings).items():
-        show_link(address, f"{name} in MLflow", name)
+        show_link(address, name, name)
     report.require()
     return report
 

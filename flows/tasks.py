@@ -56,8 +56,8 @@ def show_text(markdown: str, name: str, title: str) -> None:
 
 
 def show_link(address: str, name: str, text: str) -> None:
-    """Show a link in Prefect as the artifact `name`."""
-    create_link_artifact(address, link_text=text, key=_key(name), description=text)
+    """Show a link to a page in MLflow as the artifact `name`."""
+    create_link_artifact(address, link_text=text, key=_key(name), description="Page in MLflow")
 
 
 def _key(name: str) -> str:
