@@ -58,7 +58,7 @@ class Image:
     entrypoint: list[str] = field(default_factory=list)
 
     def run(self, command: str, check: bool = True, **extra: str) -> int:
-        """Run a shell command in the image, with a /proc of its own."""
+        """Run a shell command in the image, with a /proc and a /sys as an engine mounts them."""
         variables = {
             "HOME": "/root" if self.user == "0" else "/home/tcl",
             "PATH": SYSTEM_PATH,
@@ -82,7 +82,10 @@ class Image:
             "-i",
             *words,
         ]
-        script = f'{binds} mount -t proc proc {self.folder}/proc && exec "$@"'
+        script = (
+            f"{binds} mount -t proc proc {self.folder}/proc && mount -t sysfs -o ro sysfs {self.folder}/sys"
+            ' && exec "$@"'
+        )
         done = subprocess.run(
             ["unshare", "--mount", "--pid", "--fork", "--kill-child", "/bin/sh", "-c", script, "sh", *chroot,
              "/bin/sh", "-c", inner]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import warm
 from onnx import TensorProto, helper, numpy_helper
 
 from tcl.settings import load_settings
@@ -100,6 +102,10 @@ def run(command: str, root: Path) -> None:
     environment |= BUDGETS | {"PATH": path}
     if command == "tcl models ui":
         serve(command, root, environment)
+        return
+    if command.startswith("tcl "):
+        code, out, err = warm.run(shlex.split(command)[1:], root, environment, 900)
+        assert code == 0, f"{command}\n{out[-3000:]}\n{err[-3000:]}"
         return
     done = subprocess.run(
         command,
