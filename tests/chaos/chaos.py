@@ -125,22 +125,21 @@ def check_packages(project: Path) -> None:
 
 
 def check_registry(project: Path) -> None:
-    """Every version has its files, read through a fresh process as a compile would."""
-    code = (
-        "import shutil\n"
-        "from tcl.registry.registry import Registry\n"
-        "from tcl.settings import load_settings\n"
-        "settings = load_settings()\n"
-        "registry = Registry(settings)\n"
-        "shutil.rmtree(settings.models_dir, ignore_errors=True)\n"
-        "for version in registry.list():\n"
-        "    registry.fetch(version)\n"
-    )
+    """Every version has its files, fetched anew as a compile would."""
+    from tcl.errors import TclError
+    from tcl.registry.registry import Registry
+    from tcl.settings import load_settings
+
     if not (project / "mlflow.db").exists():
         return
-    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True)
-    if done.returncode:
-        raise Broken(f"the registry is not whole: {done.stderr.strip().splitlines()[-1]}")
+    settings = load_settings(project, environ={})
+    registry = Registry(settings)
+    shutil.rmtree(settings.models_dir, ignore_errors=True)
+    try:
+        for version in registry.list():
+            registry.fetch(version)
+    except TclError as error:
+        raise Broken(f"the registry is not whole: {error}") from error
 
 
 def check_nothing_left(project: Path, temporary: Path) -> None:
@@ -217,11 +216,11 @@ def with_log(project: Path) -> None:
             log.write(f'{{"i":[["{key}","llvm"],[[],{steps}]],"r":[{numbers}],"v":"v0.6"}}\n')
 
 
-MODELS = ("matmul16.onnx", "matmul32.onnx", "matmul48.onnx", "convolution.onnx")
+MODELS = ("matmul16.onnx", "convolution.onnx")
 JOBS = (
     Job(
         "measure",
-        ("measure", *MODELS, "--device", DEVICE, "--budget", "24", "--sampler", "random"),
+        ("measure", *MODELS, "--device", DEVICE, "--budget", "12", "--sampler", "random"),
         with_device,
     ),
     Job("distill", ("distill", "--device", DEVICE), with_records),
@@ -244,28 +243,30 @@ def torment(job: Job, moments: int, rng: random.Random, folder: Path) -> list[st
     seconds = finish(trial, job.arguments, temporary, uuid.uuid4().hex)
     shutil.rmtree(trial.parent)
     print(f"{job.name}: an undisturbed run takes {seconds:.1f} s", flush=True)
-    broken = []
-    for first in range(0, moments, CHAIN):
-        project = copy_of(template, folder / f"chain{first}")
-        delays = [rng.uniform(0, seconds) for _ in range(min(CHAIN, moments - first))]
+    broken: list[str] = []
+    chains = kills = 0
+    while kills < moments:
+        project = copy_of(template, folder / f"chain{chains}")
+        delays = [rng.uniform(0, seconds) for _ in range(min(CHAIN, moments - kills))]
         try:
-            run_chain(job, project, temporary, delays)
+            kills += run_chain(job, project, temporary, delays)
         except Broken as error:
-            report = (
-                f"{job.name}, chain from moment {first} ({', '.join(f'{d:.2f}' for d in delays)} s): {error}"
-            )
-            print(report, flush=True)
-            broken.append(report)
+            kills += 1
+            listed = ", ".join(f"{delay:.2f}" for delay in delays)
+            broken.append(f"{job.name}, chain {chains} ({listed} s): {error}")
+            print(broken[-1], flush=True)
             shutil.rmtree(temporary)
             temporary.mkdir()
         else:
             shutil.rmtree(project.parent)
-    print(f"{job.name}: {moments} moments, {len(broken)} chains broken", flush=True)
+        chains += 1
+    print(f"{job.name}: killed {kills} times in {chains} chains, {len(broken)} of them broken", flush=True)
     return broken
 
 
-def run_chain(job: Job, project: Path, temporary: Path, delays: list[float]) -> None:
-    written = records_of(project)
+def run_chain(job: Job, project: Path, temporary: Path, delays: list[float]) -> int:
+    """Kill runs after these delays, until one ends before its time, and let a last one finish; returns the kills."""
+    written, kills = records_of(project), 0
     for delay in delays:
         mark = uuid.uuid4().hex
         process = start(project, job.arguments, temporary, mark)
@@ -274,9 +275,10 @@ def run_chain(job: Job, project: Path, temporary: Path, delays: list[float]) -> 
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        else:
-            if code:
-                raise Broken(f"a run after a kill ended with {code}: {last_line(project)}")
+            code = None
+            kills += 1
+        if code:
+            raise Broken(f"a run after a kill ended with {code}: {last_line(project)}")
         wait_for_orphans(mark)
         check_packages(project)
         check_registry(project)
@@ -284,6 +286,8 @@ def run_chain(job: Job, project: Path, temporary: Path, delays: list[float]) -> 
         if written - now:
             raise Broken(f"{len(written - now)} records are lost")
         written = now
+        if code == 0:
+            break
     mark = uuid.uuid4().hex
     finish(project, job.arguments, temporary, mark)
     wait_for_orphans(mark)
@@ -292,6 +296,7 @@ def run_chain(job: Job, project: Path, temporary: Path, delays: list[float]) -> 
     check_packages(project)
     check_registry(project)
     check_nothing_left(project, temporary)
+    return kills
 
 
 def copy_of(template: Path, folder: Path) -> Path:
