@@ -32,8 +32,8 @@ BUDGETS = {
     "TCL_TUNING_POPULATION": "32",
     "TCL_TUNING_TRIALS": "4",
     "TCL_UP_MEASURE_PER_PROGRAM": "1",
-    "TCL_UP_MEASURE_SECONDS": "10",
-    "TCL_UP_DISTILL_SECONDS": "10",
+    "TCL_UP_MEASURE_SECONDS": "5",
+    "TCL_UP_DISTILL_SECONDS": "3",
     "TESTS": "tests/test_settings.py",
 }
 MADE = ".git .venv .tcl data build packages mlruns mlflow.db* cache tmp .*_cache .hypothesis __pycache__ *.egg-info"

@@ -13,6 +13,7 @@ import functools
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -36,6 +37,7 @@ LIBRARIES = (
     "scipy.optimize",
 )
 _REQUEST_BYTES = 1 << 20
+_STARTING = threading.Lock()
 
 
 def run(
@@ -49,7 +51,9 @@ def run(
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection,
     ):
         connection.settimeout(timeout)
-        connection.connect(_server())
+        with _STARTING:
+            address = _server()
+        connection.connect(address)
         socket.send_fds(connection, [json.dumps(request).encode()], [out.fileno(), err.fileno()])
         code = int(connection.recv(64))
         out.seek(0)
@@ -62,8 +66,8 @@ def _server() -> str:
     """Start the server when it is first needed, until this process ends; returns its socket."""
     address = str(Path(tempfile.mkdtemp(prefix="tcl-tests-")) / "socket")
     process = subprocess.Popen(
-        [sys.executable, __file__, address, str(os.getpid())],
-        stdin=subprocess.DEVNULL,
+        [sys.executable, __file__, address],
+        stdin=subprocess.PIPE,  # whose end tells the server that this process is gone
         stdout=subprocess.PIPE,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         start_new_session=True,
@@ -80,16 +84,13 @@ def _stop(process: subprocess.Popen[bytes], address: str) -> None:
     Path(address).parent.rmdir()
 
 
-def _serve(address: str, parent: int) -> NoReturn:
-    from tcl.processes import die_with
-
-    die_with(parent)
+def _serve(address: str) -> None:
     _load()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(address)
     listener.listen()
     print("ready", flush=True)
-    while True:
+    while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
         connection, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
@@ -130,6 +131,7 @@ def _answer(connection: socket.socket) -> NoReturn:
 
 
 def _command(request: dict[str, Any], outputs: list[int]) -> NoReturn:
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -152,4 +154,4 @@ def _command(request: dict[str, Any], outputs: list[int]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], int(sys.argv[2]))
+    _serve(sys.argv[1])
