@@ -15,7 +15,7 @@ from tcl.compiler.manifest import Manifest
 from tcl.compiler.targets import device_of
 from tcl.compiler.tensors import TensorSpec, check_feed
 from tcl.devices.host import VECTOR_BITS, detect_host, has_gpu, is_gpu, machine_of, usable_cores
-from tcl.errors import BadInput
+from tcl.errors import BadInput, WorkFailed
 from tcl.files import sha256_file
 
 
@@ -63,15 +63,34 @@ class Package:
         Raises
         ------
         BadInput
-            When an input is missing, unknown, or of another shape or dtype.
+            When an input is missing, unknown, or of another shape or dtype, or the manifest lists other outputs than
+            the program has.
+        WorkFailed
+            When the program fails.
         """
         arrays = check_feed(self.inputs, {**(feed or {}), **named})
         with self._lock:
             for buffer, array in zip(self._buffers, arrays, strict=True):
                 buffer.copyfrom(array)
+            return self._named(self._run())
+
+    def _run(self) -> list[np.ndarray]:
+        import tvm
+
+        try:
             result = self._main(*self._buffers)
-            results = [result] if len(self.outputs) == 1 else list(result)
-            return {spec.name: value.numpy() for spec, value in zip(self.outputs, results, strict=True)}
+        except Exception as error:  # TVM raises its own classes
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise WorkFailed(f"{self.folder}: the program failed: {lines[-1]}") from error
+        return [value.numpy() for value in ([result] if isinstance(result, tvm.runtime.Tensor) else result)]
+
+    def _named(self, results: list[np.ndarray]) -> dict[str, np.ndarray]:
+        made = [(result.shape, str(result.dtype)) for result in results]
+        if made != [(spec.shape, spec.dtype) for spec in self.outputs]:
+            raise BadInput(
+                f"{self.folder}: the program returns other outputs than the manifest lists; compile the model again"
+            )
+        return {spec.name: result for spec, result in zip(self.outputs, results, strict=True)}
 
     def observe(self, observer: Callable[..., int]) -> None:
         """Have the virtual machine call ``observer(function, name, before, result, *arguments)`` around each call."""

@@ -24,6 +24,7 @@ from tcl.records.parquet import (
     RecordFile,
     read_tables,
     read_workloads,
+    readable,
     record_table,
     table_records,
     write_workloads,
@@ -108,8 +109,10 @@ class RecordStore:
 
     def records(self, device: str, keys: Collection[str] | None = None) -> Iterator[MeasureRecord]:
         """Streams a device's records in the order of their appending; `keys` picks workloads."""
-        for table in self.tables(device, keys=keys):
-            yield from table_records(device, table)
+        for path in self.files(device):
+            for table in read_tables(path, keys=keys):
+                with readable(path):
+                    yield from table_records(device, table)
 
     def tables(
         self, device: str, columns: Sequence[str] | None = None, keys: Collection[str] | None = None

@@ -16,7 +16,7 @@ from onnx import helper
 from onnx_models import compile_package, model, save, value
 
 import tcl
-from tcl.errors import BadInput
+from tcl.errors import BadInput, TclError
 
 X = np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)
 
@@ -116,6 +116,27 @@ def test_load_refuses_before_it_loads_the_program_when_the_manifest_is_wrong(cop
     edit(copy, **fields)
     with pytest.raises(BadInput, match=expected):
         tcl.load(copy)
+
+
+@pytest.mark.parametrize(
+    ("fields", "feed", "expected"),
+    [
+        ({"inputs": []}, {}, "the program failed: .*expects 1 arguments"),
+        (
+            {"inputs": [{"name": "x", "shape": [2, 9], "dtype": "float32"}]},
+            {"x": np.zeros((2, 9))},
+            "failed: ",
+        ),
+        ({"outputs": []}, {"x": X}, "other outputs than the manifest lists"),
+        ({"outputs": [{"name": "y", "shape": [6, 2], "dtype": "float32"}]}, {"x": X}, "other outputs"),
+    ],
+)
+def test_run_fails_in_one_sentence_when_the_manifest_describes_another_program(copy, fields, feed, expected):
+    edit(copy, **fields)
+    package = tcl.load(copy)
+    with pytest.raises(TclError, match=expected) as failed:
+        package({name: array.astype(np.float32) for name, array in feed.items()})
+    assert "\n" not in str(failed.value)
 
 
 def test_load_refuses_when_the_cpu_is_too_weak(copy, monkeypatch):

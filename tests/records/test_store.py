@@ -4,12 +4,15 @@ import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tcl.errors import BadInput
 from tcl.records import store as store_module
 from tcl.records.record import MeasureRecord, Workload
 from tcl.records.store import RecordStore
+from tcl.records.traces import HOLE
 
 
 @pytest.fixture
@@ -115,6 +118,20 @@ def test_damaged_file_is_named(store: RecordStore, workload: Workload, make_reco
     ):
         with pytest.raises(BadInput, match=r"records-000\.parquet"):
             use()
+
+
+def test_record_whose_trace_lost_a_number_is_named(
+    store: RecordStore, workload: Workload, make_record
+) -> None:
+    store.append([workload], [make_record(0)])
+    path = store.files("here")[0]
+    table = pq.read_table(path)
+    for name, text in (("skeleton", f"a{HOLE}b{HOLE}"), ("decisions", "1")):
+        column = pa.array([text]).cast(table.schema.field(name).type)
+        table = table.set_column(table.schema.names.index(name), table.schema.field(name), column)
+    pq.write_table(table, path)
+    with pytest.raises(BadInput, match=r"records-000\.parquet"):
+        list(store.records("here"))
 
 
 def test_damaged_workloads_are_named(store: RecordStore, workload: Workload, make_record) -> None:
