@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs a package that was cross-compiled for aarch64 under QEMU, with TVM's own aarch64 wheel, and compares its results
 # with onnxruntime's: sh tests/emulation/check.sh [PACKAGE].  Without PACKAGE, SqueezeNet is compiled first, by a cost
-# model of a few measurements.  Needs Debian's apt (no root), dpkg, unzip and 1 GB of disk; a minute of two cores.
+# model of a few measurements.  Needs Debian's apt (no root), dpkg, unzip and 1 GB of disk; takes two minutes
+# beside the downloads.
 set -eu
 here=$(realpath "$(dirname "$0")")
 python=$(realpath -s "${PYTHON:-$(command -v python)}")
