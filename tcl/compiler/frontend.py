@@ -39,7 +39,8 @@ class OnnxModel:
         ``onnx.ModelProto`` as written by the user, but with pinned inputs: what a compiled package must agree
         with.
     proto
-        ``onnx.ModelProto``, pinned and simplified, with identifiers as input names: what TVM imports.
+        ``onnx.ModelProto``, pinned and simplified, with identifiers as input names: what TVM imports; None once it
+        has.
     inputs, outputs
         In the file's order, with the file's names.
     values

@@ -61,7 +61,7 @@ def read_network(path: str, shapes: Sequence[str], device: Device) -> Network:
 
     model = read_onnx(path, *pins)
     mod = lower(import_relax(model), target_of(device.target))
-    return Network(model, mod, extract_tasks(mod))
+    return Network(replace(model, proto=None), mod, extract_tasks(mod))  # whose weights are in the module now
 
 
 def extract_programs(paths: Sequence[str], shapes: Sequence[str], device: Device) -> "list[TuningTask]":

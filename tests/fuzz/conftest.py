@@ -10,6 +10,8 @@ import contextlib
 import os
 import sys
 import tempfile
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ FUZZED = settings(max_examples=int(_EXAMPLES or 15), derandomize=_EXAMPLES is No
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _CHANGES = {"os.mkdir", "os.remove", "os.rmdir"}
+_seconds: dict[str, list[float]] = defaultdict(list)  # of each input, by kind
 _watch: list[Callable[[str, tuple[Any, ...]], None]] = []
 
 
@@ -76,11 +79,15 @@ class Folder:
             )
 
         _watch.append(look)
+        began = time.monotonic()
         try:
             with contextlib.suppress(TclError):
                 yield
         finally:
             _watch.pop()
+            kind, _, stage = os.environ["PYTEST_CURRENT_TEST"].partition(" ")
+            if stage == "(call)":  # not the right input that a fixture tries
+                _seconds[kind].append(time.monotonic() - began)
         assert not strays
         assert sorted(p.name for p in self.outside.iterdir()) == ["secret", "work"]
         assert (self.outside / "secret").read_bytes() == b"x" * 4096
@@ -95,3 +102,13 @@ class Folder:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return Folder(tmp_path_factory.mktemp("outside"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """With `make fuzz`: how many inputs of each kind were tried, and what the slowest took."""
+    if _EXAMPLES is None:
+        return
+    for kind, seconds in sorted(_seconds.items()):
+        terminalreporter.write_line(f"{len(seconds)} inputs, the slowest {max(seconds):.2f} s: {kind}")
+    everything = [value for seconds in _seconds.values() for value in seconds]
+    terminalreporter.write_line(f"{len(everything)} inputs in all, the slowest {max(everything):.2f} s")
