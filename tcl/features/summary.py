@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tcl.features.operands import operand_sides
+from tcl.features.resources import resource_rows
 from tcl.features.tracker import (
     AXIS,
     COUNT,
@@ -19,6 +21,7 @@ from tcl.features.tracker import (
     LANES,
     LAST_FACTORS,
     LEVELS,
+    NUMBER,
     REDUCE,
     ROLE,
     SPATIAL,
@@ -46,7 +49,7 @@ def add_summary(tracker: Tracker, *, unroll: Any = None, parallel: Any = None, v
     main = tracker.main()
     if main is None:
         return
-    rows = []
+    rows: list[tuple[int, Block | None, dict[int, Any]]] = []
     spatial = _levels(main, SPATIAL)
     reduce = _levels(main, REDUCE)
     for kind, levels, role in (("summary_spatial", spatial, SPATIAL), ("summary_reduce", reduce, REDUCE)):
@@ -54,6 +57,10 @@ def add_summary(tracker: Tracker, *, unroll: Any = None, parallel: Any = None, v
             rows.append((KIND_IDS[kind], main, _level_row(levels, role, main)))
     schedule = _schedule_row(tracker, main, spatial, reduce, unroll, parallel, vector)
     rows.append((KIND_IDS["summary_schedule"], main, schedule))
+    threaded = any(kind == KIND_IDS["bind_thread"] for kind, _, _ in tracker.rows)
+    found = resource_rows(main, threaded, _limit(unroll, tracker.count), _fetch(tracker))
+    for kind, row in zip(("summary_resources", "summary_memory"), found or (), strict=False):
+        rows.append((KIND_IDS[kind], None, row))
     tracker.rows[:0] = rows
 
 
@@ -155,18 +162,13 @@ def _operands(main: Block, keep_spatial: int, keep_reduce: int) -> tuple[Any, An
     return data, weight
 
 
-def operand_sides(name: str, axes: int) -> list[str]:
-    """For each spatial axis of a block, the operands it indexes: d (data), w (weight), or both."""
-    name = name.lower()
-    if "depthwise" in name:
-        return ["dw" if axis in (1, 4) else "d" for axis in range(axes)]
-    if "nhwc" in name:
-        return ["w" if axis == axes - 1 else "d" for axis in range(axes)]
-    if name.startswith(("conv", "group")):
-        return ["w" if axis in (1, 4) else "d" for axis in range(axes)]
-    if "batch_matmul" in name:
-        return ["dw"] * (axes - 2) + ["d", "w"][-axes:]
-    return ["d"] * (axes - 1) + ["w"] if axes else []
+def _fetch(tracker: Tracker) -> Any:
+    """log2 of one more than the widest vector that threads load together; 0 without such loads."""
+    wide: Any = 0.0
+    for kind, _, row in tracker.rows:
+        if kind == KIND_IDS["cooperative_fetch"]:
+            wide = np.maximum(wide, row.get(NUMBER, 0.0) * 4)
+    return wide
 
 
 def _bound(tracker: Tracker, kind: str) -> Any:

@@ -41,6 +41,8 @@ KINDS = (
     "tensorize",
     "annotate",
     "pad",
+    "summary_resources",  # registers, shared memory, occupancy and unrolling
+    "summary_memory",  # coalescing, traffic and estimated times
 )
 """Name of each id."""
 

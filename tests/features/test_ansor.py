@@ -73,6 +73,8 @@ def test_gpu_steps_become_a_short_sequence() -> None:
         "summary_spatial",
         "summary_reduce",
         "summary_schedule",
+        "summary_resources",
+        "summary_memory",
         "cache_write",
         "split",
         "split",

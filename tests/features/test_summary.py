@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tcl.features.summary import add_summary, operand_sides
+from tcl.features.summary import add_summary
 from tcl.features.tracker import REDUCE, SPATIAL, Loop, Tracker
 from tcl.features.vocabulary import KIND_IDS
 
@@ -45,18 +45,3 @@ def test_more_reuse_shows_as_more_work_per_element() -> None:
     small = matmul_schedule([8, 4, 2, 2], [8, 4, 2, 2], [64, 4])
     large = matmul_schedule([4, 2, 2, 8], [4, 2, 2, 8], [64, 4])
     assert large[13] > small[13]
-
-
-@pytest.mark.parametrize(
-    ("name", "axes", "sides"),
-    [
-        ("conv2d_NCHWc", 5, ["d", "w", "d", "d", "w"]),
-        ("conv2d_nhwc", 4, ["d", "d", "d", "w"]),
-        ("DepthwiseConv2d", 4, ["d", "dw", "d", "d"]),
-        ("T_batch_matmul_NN", 3, ["dw", "d", "w"]),
-        ("T_matmul_NN", 2, ["d", "w"]),
-        ("anything", 0, []),
-    ],
-)
-def test_axes_index_their_operands(name: str, axes: int, sides: list[str]) -> None:
-    assert operand_sides(name, axes) == sides
