@@ -17,6 +17,7 @@ from tcl.bench.learn_study import LearnParams, Study
 from tcl.bench.params import read_studies
 from tcl.devices.store import DeviceStore
 from tcl.errors import BadInput
+from tcl.features.batch import FEATURE_VERSION
 from tcl.files import atomic_json, atomic_write
 from tcl.records.store import RecordStore
 from tcl.settings import Settings
@@ -86,13 +87,13 @@ def _make_study(settings: Settings, params: LearnParams, logs: Path | None, cach
         if logs is None:
             raise BadInput("this study needs the public logs; name their folder with --logs")
         datasets, seconds = public_datasets(logs, cache, params.first)
-        return Study(datasets, params, own / "knowledge", seconds)
+        return Study(datasets, params, own / f"knowledge-{FEATURE_VERSION}", seconds)
     store, known = RecordStore(settings.data_dir), DeviceStore(settings.devices_dir)
     devices = {name: known.get(name) for name in store.devices()}
     datasets, seconds = own_datasets(store, list(devices.values()), params.first)
     target = datasets[params.target] = numbered(datasets[params.target])
     stores = load_stores(store, devices[params.target], target, own / "stores.npz")
-    return Study(datasets, params, own / "knowledge", seconds, stores)
+    return Study(datasets, params, own / f"knowledge-{FEATURE_VERSION}", seconds, stores)
 
 
 def read_params(path: Path) -> dict[str, LearnParams]:
