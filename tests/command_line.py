@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import onnx
 import pytest
 import warm
 from onnx import TensorProto, helper, numpy_helper
+from warm import clean_environment
 
 TCL = Path(sys.executable).parent / "tcl"
 DEVICE = "host"
@@ -78,11 +78,6 @@ class Project:
         assert outcome.code == code, outcome.err
         assert "Traceback" not in outcome.err
         return outcome.err.strip().splitlines()[-1]
-
-
-def clean_environment() -> dict[str, str]:
-    foreign = ("TCL_", "MLFLOW_", "DVC_", "PREFECT_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
 
 
 def save_model(

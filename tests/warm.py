@@ -40,6 +40,12 @@ _REQUEST_BYTES = 1 << 20
 _STARTING = threading.Lock()
 
 
+def clean_environment() -> dict[str, str]:
+    """The variables of this process without the tester's own settings and services."""
+    foreign = ("TCL_", "MLFLOW_", "DVC_", "PREFECT_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+
+
 def run(
     arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], timeout: float
 ) -> tuple[int, str, str]:
@@ -69,7 +75,7 @@ def _server() -> str:
         [sys.executable, __file__, address],
         stdin=subprocess.PIPE,  # whose end tells the server that this process is gone
         stdout=subprocess.PIPE,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=clean_environment() | {"OMP_NUM_THREADS": "1"},
         start_new_session=True,
     )
     atexit.register(_stop, process, address)
