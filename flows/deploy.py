@@ -95,8 +95,9 @@ def _work_in_pool(settings: Settings, pool: str, own: Sequence[UUID]) -> None:
         try:
             asyncio.run(worker.start())
         finally:
-            for deployment in own:
-                client.pause_deployment(deployment)
+            with contextlib.suppress(Exception):  # where the API is gone, nothing is scheduled either
+                for deployment in own:
+                    client.pause_deployment(deployment)
 
 
 def _host(settings: Settings) -> str:
