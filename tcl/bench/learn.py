@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ def bench_learn(
     BadInput
         When a study is unknown or its data is missing.
     """
-    known = read_params(settings.root / "params.yaml")
+    known = read_studies(settings.root / "params.yaml", "learn", LearnParams)
     if unknown := [name for name in studies if name not in known]:
         raise BadInput(f"there is no study {unknown[0]} in params.yaml; its studies are {', '.join(known)}")
     for name, params in known.items():
@@ -94,24 +94,3 @@ def _make_study(settings: Settings, params: LearnParams, logs: Path | None, cach
     target = datasets[params.target] = numbered(datasets[params.target])
     stores = load_stores(store, devices[params.target], target, own / "stores.npz")
     return Study(datasets, params, own / f"knowledge-{FEATURE_VERSION}", seconds, stores)
-
-
-def read_params(path: Path) -> dict[str, LearnParams]:
-    """The studies in the section `learn` of a `params.yaml`, by name.
-
-    Raises
-    ------
-    BadInput
-        When the file or the section is missing, or a study has an unknown name.
-    """
-    names = {field.name for field in fields(LearnParams)}
-    studies = {}
-    for study, sizes in read_studies(path, "learn").items():
-        if unknown := set(sizes) - names:
-            raise BadInput(f"{path}: the study {study} has the unknown name {min(unknown)}")
-        studies[study] = LearnParams(**{name: _tuples(value) for name, value in sizes.items()})
-    return studies
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tcl.bench.networks import HELD_OUT
@@ -100,22 +100,17 @@ def read_params(path: Path) -> dict[str, TuneParams]:
     BadInput
         When the file or the section is missing, or a study has an unknown name.
     """
-    names = {field.name for field in fields(TuneParams)}
-    studies = {}
-    for study, sizes in read_studies(path, "tune").items():
-        if unknown := set(sizes) - names:
-            raise BadInput(f"{path}: the study {study} has the unknown name {min(unknown)}")
-        if unknown := set(sizes.get("trials", {})) - set(CONTENDERS):
+    studies = read_studies(path, "tune", TuneParams)
+    known = (*HELD_OUT, *SUBGRAPHS)
+    for study, params in studies.items():
+        if unknown := set(params.trials) - set(CONTENDERS):
             raise BadInput(
                 f"{path}: the study {study} has the unknown contender {min(unknown)}; "
                 f"known are {', '.join(CONTENDERS)}"
             )
-        known = (*HELD_OUT, *SUBGRAPHS)
-        for network in sizes.get("networks", ()):
+        for network in params.networks:
             if network not in known and not network.endswith(".onnx"):
                 raise BadInput(
                     f"{path}: the study {study} has the unknown network {network}; known are {', '.join(known)}"
                 )
-        lists = {name: tuple(value) for name, value in sizes.items() if isinstance(value, list)}
-        studies[study] = TuneParams(**{**sizes, **lists})
     return studies

@@ -8,13 +8,14 @@ import pytest
 from costmodel.synthetic import make_dataset
 from importers.conftest import ansor_line
 
-from tcl.bench.learn import bench_learn, read_params
+from tcl.bench.learn import bench_learn
 from tcl.bench.learn_baselines import Stores, numbered
 from tcl.bench.learn_data import CLIP, FEWEST_ROWS, PUBLIC_DEVICES, common_tasks, each_task
 from tcl.bench.learn_networks import Tlp
 from tcl.bench.learn_report import markdown, plot_data, summarise
 from tcl.bench.learn_run import ABLATION, METHODS, NETWORKS, SAMPLERS, cells, run
 from tcl.bench.learn_study import LearnParams, Study
+from tcl.bench.params import read_studies
 from tcl.costmodel.network import parameter_count
 from tcl.costmodel.splits import take_tasks
 from tcl.errors import BadInput
@@ -125,7 +126,9 @@ def test_tlp_network_has_the_size_of_tlp_and_ignores_padding() -> None:
 def test_params_are_read_by_study(tmp_path: Path) -> None:
     path = tmp_path / "params.yaml"
     path.write_text("learn: {small: {seeds: 2, orders: [[a, b]], first: null}}")
-    assert read_params(path) == {"small": LearnParams(seeds=2, orders=(("a", "b"),), first=None)}
+    assert read_studies(path, "learn", LearnParams) == {
+        "small": LearnParams(seeds=2, orders=(("a", "b"),), first=None)
+    }
 
 
 @pytest.mark.parametrize(
@@ -139,11 +142,11 @@ def test_params_are_refused_when_something_is_unknown_or_missing(
     if text is not None:
         path.write_text(text)
     with pytest.raises(BadInput, match=message):
-        read_params(path)
+        read_studies(path, "learn", LearnParams)
 
 
 def test_params_of_this_project_can_be_read() -> None:
-    assert read_params(Path(__file__).parents[2] / "params.yaml")
+    assert read_studies(Path(__file__).parents[2] / "params.yaml", "learn", LearnParams)
 
 
 def test_per_store_features_stay_with_their_rows_when_the_dataset_is_divided() -> None:
