@@ -100,7 +100,7 @@ def main() -> None:
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True
         )
-        runs, *owners = done.stdout.split(maxsplit=1)
+        runs, *owners = done.stdout.strip().split(maxsplit=1)
         assert int(runs) == COMPILES + 1, runs  # and the one that prepared the project
         print(
             f"{COMPILES} compiles and {len(LEARNERS)} distillations: {seconds:.0f} s, peak memory {peak / 1e9:.1f} GB"
