@@ -13,11 +13,8 @@ The moments come from a seed; where in the program they fall still depends on th
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -30,10 +27,17 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from command_line import DEVICE, QUICK, TCL, clean_environment, save_convolution, save_matmul
+from promises import (
+    MARK,
+    Broken,
+    check_nothing_left,
+    check_packages,
+    check_registry,
+    records_of,
+    wait_for_orphans,
+)
 
 CHAIN = 5  # kills before a run is left alone
-MARK = "TCL_CHAOS_RUN"  # in the environment of every process that a run starts
-ORPHAN_SECONDS = 60.0
 RUN_SECONDS = 900.0
 
 
@@ -44,10 +48,6 @@ class Job:
     name: str
     arguments: tuple[str, ...]
     prepare: Callable[[Path], None]
-
-
-class Broken(Exception):
-    """A promise that did not hold."""
 
 
 def environment(temporary: Path, mark: str) -> dict[str, str]:
@@ -84,98 +84,6 @@ def finish(project: Path, arguments: tuple[str, ...], temporary: Path, mark: str
 
 def last_line(project: Path) -> str:
     return (project.parent / "log.txt").read_text(errors="replace").strip().splitlines()[-1]
-
-
-# What a project holds
-
-
-def records_of(project: Path) -> set[int]:
-    """Content ids of all records on disk: in the stores and in the lines of the journals."""
-    from tcl.records.record import MeasureRecord
-    from tcl.records.store import RecordStore
-
-    found = set()
-    for root in (project / "data", project / ".tcl" / "tuning"):
-        store = RecordStore(root)
-        for device in store.devices():
-            found |= {record.content_id() for record in store.records(device)}
-    for journal in (project / ".tcl" / "journals").glob("*.jsonl"):
-        for line in journal.read_bytes().splitlines():
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue  # the one line that a kill may cost
-            found |= {MeasureRecord.from_json(value).content_id() for value in entry["records"]}
-    return found
-
-
-def check_packages(project: Path) -> None:
-    from tcl.compiler.manifest import MANIFEST, Manifest
-    from tcl.files import sha256_file
-
-    for folder in (project / "packages").glob("[!.]*"):
-        manifest = Manifest.read(folder)
-        present = {
-            path.relative_to(folder).as_posix(): sha256_file(path)
-            for path in folder.rglob("*")
-            if path.is_file() and path.name != MANIFEST
-        }
-        if present != manifest.files or manifest.verification is None:
-            raise Broken(f"{folder.name} is half a package")
-
-
-def check_registry(project: Path) -> None:
-    """Every version has its files, fetched anew as a compile would."""
-    from tcl.errors import TclError
-    from tcl.registry.registry import Registry
-    from tcl.settings import load_settings
-
-    if not (project / "mlflow.db").exists():
-        return
-    settings = load_settings(project, environ={})
-    registry = Registry(settings)
-    shutil.rmtree(settings.models_dir, ignore_errors=True)
-    try:
-        for version in registry.list():
-            registry.fetch(version)
-    except TclError as error:
-        raise Broken(f"the registry is not whole: {error}") from error
-
-
-def check_nothing_left(project: Path, temporary: Path) -> None:
-    litter = [str(path) for path in temporary.iterdir()]
-    # DVC keeps its own temporary files, and MLflow's artifacts of a killed run belong to no version
-    litter += [
-        str(path)
-        for path in project.rglob("*.tmp")
-        if not {".dvc", ".dvcstore", "mlruns"} & set(path.relative_to(project).parts)
-    ]
-    litter += [str(path) for path in (project / ".tcl").rglob("*.holder")]
-    if litter:
-        raise Broken(f"left behind: {', '.join(litter)}")
-
-
-def processes_of(mark: str) -> list[int]:
-    wanted = f"{MARK}={mark}".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
-
-
-def wait_for_orphans(mark: str) -> None:
-    end = time.monotonic() + ORPHAN_SECONDS
-    while orphans := processes_of(mark):
-        if time.monotonic() > end:
-            for pid in orphans:
-                os.kill(pid, signal.SIGKILL)
-            raise Broken(f"{len(orphans)} orphan processes after {ORPHAN_SECONDS:g} s")
-        time.sleep(0.2)
 
 
 # The jobs
@@ -247,56 +155,83 @@ def torment(job: Job, moments: int, rng: random.Random, folder: Path) -> list[st
     chains = kills = 0
     while kills < moments:
         project = copy_of(template, folder / f"chain{chains}")
-        delays = [rng.uniform(0, seconds) for _ in range(min(CHAIN, moments - kills))]
+        chain = Chain(job, project, temporary, seconds)
         try:
-            kills += run_chain(job, project, temporary, delays)
+            chain.run(min(CHAIN, moments - kills), rng)
         except Broken as error:
-            kills += 1
-            listed = ", ".join(f"{delay:.2f}" for delay in delays)
-            broken.append(f"{job.name}, chain {chains} ({listed} s): {error}")
+            broken.append(f"{job.name}, chain {chains} (killed after {chain.killed} s): {error}")
             print(broken[-1], flush=True)
             shutil.rmtree(temporary)
             temporary.mkdir()
+            kills += 1  # lest a command that never works is tried for ever
         else:
             shutil.rmtree(project.parent)
         chains += 1
-    print(f"{job.name}: killed {kills} times in {chains} chains, {len(broken)} of them broken", flush=True)
+        kills += len(chain.killed)
+        seconds = chain.seconds
+        print(f"{job.name}: killed {kills} times in {chains} chains", flush=True)
+    print(f"{job.name}: {len(broken)} of {chains} chains broken", flush=True)
     return broken
 
 
-def run_chain(job: Job, project: Path, temporary: Path, delays: list[float]) -> int:
-    """Kill runs after these delays, until one ends before its time, and let a last one finish; returns the kills."""
-    written, kills = records_of(project), 0
-    for delay in delays:
+class Chain:
+    """Runs of a command in one project, killed one after the other until one ends before its time; then a last one.
+
+    Attributes
+    ----------
+    seconds
+        What a run takes, as the runs that were left alone tell: moments are drawn from it.
+    killed
+        Seconds after which runs were killed.
+    """
+
+    def __init__(self, job: Job, project: Path, temporary: Path, seconds: float) -> None:
+        self._job, self._project, self._temporary = job, project, temporary
+        self.seconds = seconds
+        self.killed: list[float] = []
+
+    def run(self, kills: int, rng: random.Random) -> None:
+        project, written = self._project, records_of(self._project)
+        ended = False
+        while len(self.killed) < kills and not ended:
+            mark = uuid.uuid4().hex
+            ended = self._run_or_kill(rng.uniform(0, self.seconds), mark)
+            wait_for_orphans(mark)
+            written = self._check(written)
         mark = uuid.uuid4().hex
-        process = start(project, job.arguments, temporary, mark)
+        self._learn(finish(project, self._job.arguments, self._temporary, mark))
+        wait_for_orphans(mark)
+        self._check(written)
+        check_nothing_left(project, self._temporary)
+
+    def _run_or_kill(self, delay: float, mark: str) -> bool:
+        """Run the command for so long; tell whether it ended before."""
+        began = time.monotonic()
+        process = start(self._project, self._job.arguments, self._temporary, mark)
         try:
             code = process.wait(delay)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            code = None
-            kills += 1
+            self.killed.append(round(delay, 2))
+            return False
         if code:
-            raise Broken(f"a run after a kill ended with {code}: {last_line(project)}")
-        wait_for_orphans(mark)
-        check_packages(project)
-        check_registry(project)
-        now = records_of(project)
+            raise Broken(f"a run after a kill ended with {code}: {last_line(self._project)}")
+        self._learn(time.monotonic() - began)
+        return True
+
+    def _learn(self, seconds: float) -> None:
+        self.seconds = (
+            self.seconds + seconds
+        ) / 2  # the machine's speed changes, and resumed runs are shorter
+
+    def _check(self, written: set[int]) -> set[int]:
+        check_packages(self._project)
+        check_registry(self._project)
+        now = records_of(self._project)
         if written - now:
             raise Broken(f"{len(written - now)} records are lost")
-        written = now
-        if code == 0:
-            break
-    mark = uuid.uuid4().hex
-    finish(project, job.arguments, temporary, mark)
-    wait_for_orphans(mark)
-    if written - records_of(project):
-        raise Broken(f"{len(written - records_of(project))} records are lost after the last run")
-    check_packages(project)
-    check_registry(project)
-    check_nothing_left(project, temporary)
-    return kills
+        return now
 
 
 def copy_of(template: Path, folder: Path) -> Path:

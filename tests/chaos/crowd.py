@@ -13,8 +13,9 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from chaos import check_packages, check_registry, records_of, run_in, with_package
+from chaos import run_in, with_package
 from command_line import DEVICE, QUICK, TCL, clean_environment
+from promises import check_packages, check_registry, records_of
 
 COMPILES, LEARNERS = 8, ("left", "right")
 MODELS = ("matmul16.onnx", "matmul32.onnx", "matmul48.onnx", "convolution.onnx")

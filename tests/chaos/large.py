@@ -15,9 +15,10 @@ from onnx import TensorProto, helper
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from chaos import check_packages, check_registry, run_in, with_device
+from chaos import run_in, with_device
 from command_line import DEVICE, QUICK, TCL, clean_environment
 from crowd import memory_of
+from promises import check_packages, check_registry
 
 WIDTHS = (8192, 16384, 8192, 16384, 8192, 4096)
 """Of the layers; each pair is one matrix of float32."""
