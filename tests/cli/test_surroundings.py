@@ -113,10 +113,10 @@ def test_models_names_the_server_when_there_is_no_network(project):
 
 
 @pytest.fixture(scope="module")
-def moved(learnt, tmp_path_factory) -> Project:
+def moved(pristine, tmp_path_factory) -> Project:
     """The learnt project at another place, without the caches that may be deleted."""
     root = tmp_path_factory.mktemp("moved") / "project"
-    shutil.copytree(learnt.root, root)
+    shutil.copytree(pristine.root, root)
     shutil.rmtree(root / ".tcl")
     return Project(root)
 
