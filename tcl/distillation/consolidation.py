@@ -28,6 +28,7 @@ from tcl.costmodel.training import Objective, TrainOptions, TrainReport, train
 from tcl.features.dataset import LabelledDataset
 
 _FISHER_STEPS = 64
+_REHEARSAL = 3.0  # weight beside the new device's loss: what was known of earlier devices cannot be measured again
 
 
 def compress(
@@ -92,7 +93,7 @@ def _distillation(
             before = replace(groups.inputs, device=devices)
             with torch.no_grad():
                 known = knowledge(before)
-            loss = loss + F.huber_loss(model(before)[valid], known[valid])
+            loss = loss + _REHEARSAL * F.huber_loss(model(before)[valid], known[valid])
         change = torch.zeros_like(loss)
         for name, parameter in model.named_parameters():
             change = change + (fisher[name] * (parameter - anchor[name]) ** 2).sum()

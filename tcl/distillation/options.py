@@ -42,10 +42,11 @@ _SHARES = {"only": 1.0, "scratch": 0.35, "transfer": 0.45, "compress": 0.2}
 def stage_options(options: TrainOptions, stage: str) -> TrainOptions:
     """How a stage is trained: its share of the time budget.
 
-    Compressing takes half the epochs, since its teacher has no noise, and all of them: what it gives up on the way, the
-    knowledge of earlier devices, is no part of what early stopping sees.
+    Compressing goes slower and longer, since its teachers have no noise that it could learn by heart, and takes all of
+    its epochs: what it gives up on the way, the knowledge of earlier devices, is no part of what early stopping sees.
     """
     options = replace(options, seconds=options.seconds and options.seconds * _SHARES[stage])
     if stage != "compress":
         return options
-    return replace(options, epochs=max(1, options.epochs // 2), patience=None)
+    epochs, rate = -(-3 * options.epochs // 2), options.learning_rate / 2
+    return replace(options, epochs=epochs, learning_rate=rate, patience=None)
