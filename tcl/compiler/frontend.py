@@ -16,13 +16,8 @@ from tcl.compiler.onnx_refusals import refuse_dynamic_nodes, refuse_unknown_oper
 from tcl.compiler.onnx_shapes import pin_shapes, pin_values
 from tcl.compiler.onnx_simplify import convert_opset, rename_inputs, simplify
 from tcl.compiler.precision import refuse_element_types
-from tcl.compiler.tensors import TensorSpec
+from tcl.compiler.tensors import DTYPES, TensorSpec
 from tcl.errors import BadInput
-
-_DTYPES = frozenset(
-    {"bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64"}
-    | {"uint8", "uint16", "uint32", "uint64"}
-)
 
 
 @dataclass(frozen=True)
@@ -166,8 +161,8 @@ def _dtype(path: Path, value: Any) -> str:
         name = str(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
     except KeyError:
         name = "undefined"
-    if name not in _DTYPES:
-        raise BadInput(f"{path}: {value.name!r} has dtype {name}; compiled are {', '.join(sorted(_DTYPES))}")
+    if name not in DTYPES:
+        raise BadInput(f"{path}: {value.name!r} has dtype {name}; compiled are {', '.join(sorted(DTYPES))}")
     return name
 
 

@@ -45,7 +45,10 @@ class Package:
         self._lock = threading.Lock()
         self._machine = machine
         self._main = machine["main"]
-        self._buffers = [tvm.runtime.empty(spec.shape, spec.dtype, device) for spec in manifest.inputs]
+        try:
+            self._buffers = [tvm.runtime.empty(spec.shape, spec.dtype, device) for spec in manifest.inputs]
+        except Exception:  # TVM raises its own classes
+            raise WorkFailed(f"{folder}: there is no memory for the inputs that the manifest lists") from None
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -116,6 +119,8 @@ def load(folder: Path | str) -> Package:
     ------
     BadInput
         When the folder is no package, is damaged, or was compiled for another TVM or a stronger CPU.
+    WorkFailed
+        When there is no memory for its inputs.
     """
     folder = Path(folder)
     manifest = Manifest.read(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,6 +10,13 @@ from typing import Any
 import numpy as np
 
 from tcl.errors import BadInput
+
+DTYPES = frozenset(
+    {"bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64"}
+    | {"uint8", "uint16", "uint32", "uint64"}
+)
+"""Element types of inputs and outputs that are compiled."""
+_MOST_ELEMENTS = 1 << 44
 
 
 @dataclass(frozen=True)
@@ -39,9 +47,19 @@ class TensorSpec:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> TensorSpec:
-        """Read what `to_json` returned."""
-        shape = tuple(int(extent) for extent in value["shape"])
-        return cls(str(value["name"]), shape, str(value["dtype"]), value.get("high"))
+        """Read what `to_json` returned.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            When it is something else.
+        """
+        shape, high = tuple(int(extent) for extent in value["shape"]), value.get("high")
+        if any(extent < 0 for extent in shape) or math.prod(shape) > _MOST_ELEMENTS:
+            raise ValueError(f"no tensor has the shape {list(shape)}")
+        if value["dtype"] not in DTYPES:
+            raise ValueError(f"no tensor has the dtype {value['dtype']!r}")
+        return cls(str(value["name"]), shape, value["dtype"], None if high is None else int(high))
 
     def __str__(self) -> str:
         return f"{self.name!r} {self.dtype}[{'x'.join(str(extent) for extent in self.shape)}]"
