@@ -7,6 +7,8 @@ from tcl.errors import BadInput, WorkFailed
 from tcl.farm import Farm, farmed_out
 from tcl.settings import Settings
 
+_ANSWER_SECONDS = 10.0  # of the scheduler, when a flow begins
+
 
 @contextlib.contextmanager
 def farm(settings: Settings) -> Iterator[None]:
@@ -31,7 +33,9 @@ def farm(settings: Settings) -> Iterator[None]:
         ) from None
     with contextlib.ExitStack() as stack:
         try:
-            runner = stack.enter_context(DaskTaskRunner(address=address))
+            runner = stack.enter_context(
+                DaskTaskRunner(address=address, client_kwargs={"timeout": _ANSWER_SECONDS})
+            )
             slots = sum(runner.client.nthreads().values())
         except (OSError, ValueError) as error:
             raise WorkFailed(f"the Dask scheduler {address} does not answer: {error}") from error

@@ -75,7 +75,8 @@ def test_farm_refuses_to_build_for_another_tvm():
         build_candidate(request, None, 1.0, False, "0.1")
 
 
-def test_farm_says_so_when_no_scheduler_answers(learnt: Project):
+def test_farm_says_so_when_no_scheduler_answers(learnt: Project, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("flows.farm._ANSWER_SECONDS", 1.0)
     settings = load_settings(learnt.root, {"prefect.dask": f"tcp://127.0.0.1:{free_port()}"})
     with pytest.raises(WorkFailed, match="does not answer"), farm(settings):
         pass
