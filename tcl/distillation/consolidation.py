@@ -28,7 +28,9 @@ from tcl.costmodel.training import Objective, TrainOptions, TrainReport, train
 from tcl.features.dataset import LabelledDataset
 
 _FISHER_STEPS = 64
-_REHEARSAL = 3.0  # weight beside the new device's loss: what was known of earlier devices cannot be measured again
+_REHEARSAL = (
+    3.0  # weight beside the new device's loss: what was known of earlier devices cannot be measured again
+)
 
 
 def compress(
