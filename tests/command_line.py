@@ -24,6 +24,7 @@ QUICK = {
     "TCL_LEARNING_EPOCHS": "2",
     "TCL_TUNING_POPULATION": "32",
     "TCL_TUNING_TRIALS": "2",
+    "TCL_PROMOTION_METRIC_BOUND": "1",  # what a model has learnt in two epochs is chance
     "OMP_NUM_THREADS": "1",
 }
 """Small budgets, so that a test takes seconds."""
