@@ -204,12 +204,19 @@ def recognise_cpu(cpuinfo: str, machine: str, processor: str = "") -> tuple[str,
 def _recognise_x86(cpu: Mapping[str, str]) -> tuple[str, str]:
     flags = set(cpu.get("flags", "").split())
     reached = {level: mcpu for level, mcpu, _ in _X86_LEVELS[_first_reached(flags) :]}
-    family, model = (int(cpu.get(key, "-1")) for key in ("cpu family", "model"))
+    family, model = (_number(cpu.get(key, ""), 10) for key in ("cpu family", "model"))
     for mcpu, vendor, its_family, models, level, needed in _X86_CPUS:
         same = cpu.get("vendor_id") == vendor and family == its_family and model in models
         if same and level in reached and needed <= flags:
             return next(iter(reached)), mcpu
     return next(iter(reached.items()), ("generic", "x86-64"))
+
+
+def _number(text: str, base: int) -> int | None:
+    try:
+        return int(text, base)
+    except ValueError:
+        return None
 
 
 def _first_reached(flags: set[str]) -> int:
@@ -221,11 +228,10 @@ def _first_reached(flags: set[str]) -> int:
 
 
 def _recognise_arm(processors: list[dict[str, str]], name: str) -> tuple[str, str, str]:
-    parts = Counter(
-        _ARM_CPUS[int(cpu["CPU part"], 16)]
-        for cpu in processors
-        if cpu.get("CPU implementer") == "0x41" and int(cpu.get("CPU part", "0"), 16) in _ARM_CPUS
+    numbers = (
+        _number(cpu.get("CPU part", ""), 16) for cpu in processors if cpu.get("CPU implementer") == "0x41"
     )
+    parts = Counter(_ARM_CPUS[number] for number in numbers if number in _ARM_CPUS)
     if parts:
         mcpu = parts.most_common(1)[0][0]
         return mcpu, "neon", mcpu

@@ -66,6 +66,15 @@ def test_recognise_cpu_names_arm_cpu_by_its_most_common_part() -> None:
     assert recognise_cpu(unknown, "aarch64")[1] == "neon"
 
 
+@pytest.mark.parametrize(("machine", "isa"), [("x86_64", "generic"), ("aarch64", "neon")])
+def test_recognise_cpu_answers_when_its_numbers_cannot_be_read(machine: str, isa: str) -> None:
+    for number in ("", "six", "\u0664"):
+        fields = {"vendor_id": "AuthenticAMD", "CPU implementer": "0x41", "CPU part": number}
+        fields |= {"cpu family": number, "model": number, "model name": "The CPU"}
+        cpuinfo = "".join(f"{key}\t: {value}\n" for key, value in fields.items())
+        assert recognise_cpu(cpuinfo, machine)[1] == isa
+
+
 @given(st.text(), st.sampled_from(["x86_64", "AMD64", "aarch64", "arm64", "riscv64", ""]))
 def test_recognise_cpu_always_answers(cpuinfo: str, machine: str) -> None:
     _, isa, mcpu = recognise_cpu(cpuinfo, machine)
