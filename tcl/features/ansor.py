@@ -27,6 +27,7 @@ from tcl.features.tracker import (
     SPATIAL,
     Block,
     Loop,
+    Place,
     Tracker,
     log2,
 )
@@ -258,6 +259,7 @@ class _Run:
     def compute_at(self, step: list[Any]) -> None:
         block, target = self.stage(step[1]), self.stage(step[2])
         self.loop(target, step[3])
+        block.place = Place(target, step[3], consumer=False)
         slots = self.tracker.location(target, step[3])
         if block.row is not None:
             block.row.update(slots)

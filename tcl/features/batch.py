@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-FEATURE_VERSION = 2
+FEATURE_VERSION = 3
 """Rises with every change of the vocabulary or of the meaning of a value; models refuse another version."""
 
 MAX_STEPS = 48

@@ -20,6 +20,7 @@ from tcl.features.tracker import (
     SPATIAL,
     Block,
     Loop,
+    Place,
     Tracker,
     log2,
 )
@@ -173,6 +174,8 @@ class Replay:
             block.loops = home.loops[: index + 1] if home else []
         elif isinstance(target, np.ndarray):
             index = target
+        if home:
+            block.place = Place(home, index, kind == "reverse_compute_at")
         slots = self.tracker.location(home, index) if home else {}
         if block.row is not None:
             block.row.update(slots)

@@ -1,4 +1,4 @@
-"""What a schedule takes of a core and of the memories: registers, shared memory, occupancy, traffic, coalescing.
+"""What a schedule takes of a GPU: registers, shared memory, occupancy, traffic, coalescing.
 
 Rankings of one workload carry over to another through these numbers rather than through its extents: whether registers
 spill, whether a warp's stores fall together, how many bytes an operation moves. The estimates are those of the CUDA
@@ -28,7 +28,7 @@ _NEAR = 1.0  # of one from shared memory
 
 
 class _Nest(NamedTuple):
-    """log2 of extents, float32[n] or numbers: what a multi-level tiling (SSRSRS, SSSRRSRS) amounts to."""
+    """log2 of extents, float32[n] or numbers: what a multi-level tiling (SSSRRSRS) amounts to."""
 
     blocks: Any
     threads: Any
@@ -45,22 +45,20 @@ class _Nest(NamedTuple):
 
 
 def resource_rows(
-    main: Block, threaded: bool, unroll: np.ndarray, fetch: Any
+    main: Block, unroll: np.ndarray, fetch: Any
 ) -> tuple[dict[int, Any], dict[int, Any]] | None:
     """The slots of "summary_resources" and of "summary_memory"; None for a block without multi-level tiles.
 
     Parameters
     ----------
     main : Block
-        The main block of a schedule.
-    threaded : bool
-        Whether it is bound to the threads of a GPU.
+        The main block of a schedule that is bound to the threads of a GPU.
     unroll : float32[n]
         log2 of the unroll limit, -1 where there is none.
     fetch : float32[n] or float
         log2 of the vector width of cooperative loads.
     """
-    nest = _nest(main, threaded)
+    nest = _nest(main)
     if nest is None:
         return None
     registers = power_of(nest.own) + np.minimum(_sum(nest.fragment), 128) + _OVERHEAD
@@ -143,33 +141,31 @@ def _memory_row(nest: _Nest, active: Any, warps: Any, share: Any, use: Any, fetc
     return row
 
 
-def _nest(main: Block, threaded: bool) -> _Nest | None:
+def _nest(main: Block) -> _Nest | None:
     """The tiling of a block; None unless all axes of a role have as many levels as the structure wants."""
     spatial = [tile for tile in main.tiles if tile.role == SPATIAL]
     reduce = [tile for tile in main.tiles if tile.role == REDUCE]
-    levels, depth = (5, 3) if threaded else (4, 2)
-    if not spatial or any(len(tile.logs) != levels for tile in spatial):
+    if not spatial or any(len(tile.logs) != 5 for tile in spatial):
         return None
-    if any(len(tile.logs) != depth for tile in reduce):
+    if any(len(tile.logs) != 3 for tile in reduce):
         return None
-    loaded, own = ([1, 2, 3, 4], [1, 3, 4]) if threaded else ([2, 3], [3])
-    volume = [sum(tile.logs[level] for tile in spatial) for level in range(levels)]
-    steps = [sum(tile.logs[level] for tile in reduce) for level in range(depth)] if reduce else [0.0] * depth
-    inside = list(range(1, depth))
+    loaded, own = [1, 2, 3, 4], [1, 3, 4]
+    volume = [sum(tile.logs[level] for tile in spatial) for level in range(5)]
+    steps = [sum(tile.logs[level] for tile in reduce) for level in range(3)] if reduce else [0.0] * 3
     sides = Operands(main.name, spatial, reduce)
-    tail = [(part_of(tile, own), tile.logs[2] if threaded else 0.0) for tile in spatial[:-4:-1]]
+    tail = [(part_of(tile, own), tile.logs[2]) for tile in spatial[:-4:-1]]
     mine = sum(volume[level] for level in own)
     return _Nest(
-        blocks=volume[0] if threaded else volume[0] + volume[1],
-        threads=volume[2] if threaded else 0.0,
+        blocks=volume[0],
+        threads=volume[2],
         own=mine,
         rounds=steps[0],
         reduce=sum(steps[1:]),
-        tile=sides.elements(loaded, inside),
-        fragment=sides.elements(own, [depth - 1]),
-        body=(mine + steps[-1], mine + sum(steps[1:])),
+        tile=sides.elements(loaded, [1, 2]),
+        fragment=sides.elements(own, [2]),
+        body=(mine + steps[2], mine + sum(steps[1:])),
         last=[*tail, *[(0.0, 0.0)] * (3 - len(tail))],
-        rows=sides.rows(loaded, inside),
+        rows=sides.rows(loaded, [1, 2]),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tcl.features.core import core_rows
 from tcl.features.operands import operand_sides
 from tcl.features.resources import resource_rows
 from tcl.features.tracker import (
@@ -57,9 +58,15 @@ def add_summary(tracker: Tracker, *, unroll: Any = None, parallel: Any = None, v
             rows.append((KIND_IDS[kind], main, _level_row(levels, role, main)))
     schedule = _schedule_row(tracker, main, spatial, reduce, unroll, parallel, vector)
     rows.append((KIND_IDS["summary_schedule"], main, schedule))
-    threaded = any(kind == KIND_IDS["bind_thread"] for kind, _, _ in tracker.rows)
-    found = resource_rows(main, threaded, _limit(unroll, tracker.count), _fetch(tracker))
-    for kind, row in zip(("summary_resources", "summary_memory"), found or (), strict=False):
+    limits = [_limit(number, tracker.count) for number in (unroll, parallel, vector)]
+    if any(kind == KIND_IDS["bind_thread"] for kind, _, _ in tracker.rows):
+        kinds, found = (
+            ("summary_resources", "summary_memory"),
+            resource_rows(main, limits[0], _fetch(tracker)),
+        )
+    else:
+        kinds, found = ("summary_core", "summary_cache"), core_rows(tracker, main, *limits)
+    for kind, row in zip(kinds, found or (), strict=False):
         rows.append((KIND_IDS[kind], None, row))
     tracker.rows[:0] = rows
 
@@ -100,8 +107,7 @@ def _schedule_row(
     n = tracker.count
     zero = np.zeros(n, np.float32)
     bound = {
-        kind: zero + _bound(tracker, kind)
-        for kind in ("bind_block", "bind_thread", "bind_vthread", "parallel")
+        kind: zero + tracker.bound(kind) for kind in ("bind_block", "bind_thread", "bind_vthread", "parallel")
     }
     outer = bound["bind_block"] + bound["parallel"]
     outer = outer + _greedy(main.loops, _limit(parallel, n), n)
@@ -169,18 +175,6 @@ def _fetch(tracker: Tracker) -> Any:
         if kind == KIND_IDS["cooperative_fetch"]:
             wide = np.maximum(wide, row.get(NUMBER, 0.0) * 4)
     return wide
-
-
-def _bound(tracker: Tracker, kind: str) -> Any:
-    """log2 of the extent that the steps of a kind bind, over one block (the one with the most)."""
-    extents: dict[int, Any] = {}
-    for kind_id, block, row in tracker.rows:
-        if kind_id == KIND_IDS[kind]:
-            extents[id(block)] = extents.get(id(block), 0.0) + row.get(EXTENT, 0.0) * 5
-    result: Any = 0.0
-    for extent in extents.values():
-        result = np.maximum(result, extent)
-    return result
 
 
 def _limit(number: Any, n: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -71,6 +71,24 @@ class Tile:
     row: dict[int, Any]
 
 
+class Place(NamedTuple):
+    """A location inside the loops of another block.
+
+    Attributes
+    ----------
+    home
+        That block.
+    index
+        Its loop, integer or int64[n]: -1 outside of all, -2 in its expressions.
+    consumer
+        Whether the moved block reads what `home` computes, rather than being read.
+    """
+
+    home: Block
+    index: Any
+    consumer: bool
+
+
 @dataclass(eq=False)
 class Block:
     """A computation: its name, its loops from the outermost, and its multi-level tiles."""
@@ -81,6 +99,8 @@ class Block:
     ordinal: int = 0
     row: dict[int, Any] | None = None
     """The cache step that made this block, which later steps on it refine."""
+    place: Place | None = None
+    """Where it was moved to."""
 
 
 class Tracker:
@@ -180,6 +200,17 @@ class Tracker:
             if outer is not None:
                 slots[outer] = here / 5
         return slots
+
+    def bound(self, kind: str) -> Any:
+        """log2 of the extent that the steps of a kind bind, over one block (the one with the most)."""
+        extents: dict[int, Any] = {}
+        for kind_id, block, row in self.rows:
+            if kind_id == KIND_IDS[kind]:
+                extents[id(block)] = extents.get(id(block), 0.0) + row.get(EXTENT, 0.0) * 5
+        result: Any = 0.0
+        for extent in extents.values():
+            result = np.maximum(result, extent)
+        return result
 
     def main(self) -> Block | None:
         """What the schedule is about: the block with the most tiles, else the one with the most loops."""

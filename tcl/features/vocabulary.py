@@ -41,8 +41,10 @@ KINDS = (
     "tensorize",
     "annotate",
     "pad",
-    "summary_resources",  # registers, shared memory, occupancy and unrolling
+    "summary_resources",  # of a GPU: registers, shared memory, occupancy and unrolling
     "summary_memory",  # coalescing, traffic and estimated times
+    "summary_core",  # of a CPU: vector lanes, registers, unrolling and estimated cycles
+    "summary_cache",  # footprints, traffic, threads and what is computed inside the loops
 )
 """Name of each id."""
 

@@ -1,4 +1,4 @@
-"""What a schedule takes of a core and of the memories."""
+"""What a schedule takes of a GPU."""
 
 import numpy as np
 import pytest
@@ -20,8 +20,8 @@ def matmul(rows: list[int], columns: list[int], depth: list[int]) -> Block:
     return Block("matmul", tiles=tiles)
 
 
-def rows_of(block: Block, threaded: bool = True, unroll: float = -1.0) -> tuple[dict, dict]:
-    found = resource_rows(block, threaded, np.array([unroll], np.float32), 0.0)
+def rows_of(block: Block, unroll: float = -1.0) -> tuple[dict, dict]:
+    found = resource_rows(block, np.array([unroll], np.float32), 0.0)
     assert found is not None
     return found
 
@@ -68,18 +68,15 @@ def test_unrolling_covers_the_body_when_the_limit_is_as_large() -> None:
     ]
 
 
-@pytest.mark.parametrize("threaded", [True, False])
-def test_there_are_no_rows_when_the_tiling_has_another_structure(threaded: bool) -> None:
-    assert resource_rows(Block("matmul"), threaded, NO_UNROLL, 0.0) is None
+def test_there_are_no_rows_when_the_tiling_has_another_structure() -> None:
+    assert resource_rows(Block("matmul"), NO_UNROLL, 0.0) is None
     odd = Block("matmul", tiles=[Tile([1.0, 2.0, 3.0], SPATIAL, {})])
-    assert resource_rows(odd, threaded, NO_UNROLL, 0.0) is None
+    assert resource_rows(odd, NO_UNROLL, 0.0) is None
 
 
-@given(st.lists(factors, min_size=13, max_size=13), st.booleans(), st.integers(-1, 10))
-def test_numbers_are_finite_when_factors_are_any(logs: list[int], threaded: bool, unroll: int) -> None:
-    levels, depth = (5, 3) if threaded else (4, 2)
+@given(st.lists(factors, min_size=13, max_size=13), st.integers(-1, 10))
+def test_numbers_are_finite_when_factors_are_any(logs: list[int], unroll: int) -> None:
     numbers = [2**log for log in logs]
-    block = matmul(numbers[:levels], numbers[5 : 5 + levels], numbers[10 : 10 + depth])
-    for row in rows_of(block, threaded, float(unroll)):
+    for row in rows_of(matmul(numbers[:5], numbers[5:10], numbers[10:]), float(unroll)):
         assert set(row) <= set(range(23))
         assert all(np.isfinite(np.asarray(value, np.float64)).all() for value in row.values())
