@@ -84,6 +84,11 @@ def export(name: str, folder: Path | str) -> Path:
     return atomic_write(Path(folder) / f"{name}.onnx", content)
 
 
+def is_made_with_torch(name: str) -> bool:
+    """Whether `build_module` can make the network's torch module."""
+    return name in _TORCH
+
+
 def build_module(name: str) -> tuple[Any, Any]:
     """The torch module of a network with its seeded weights, ready to run, and an example input.
 
@@ -96,7 +101,7 @@ def build_module(name: str) -> tuple[Any, Any]:
 
     import torch
 
-    if name not in _TORCH:
+    if not is_made_with_torch(name):
         raise BadInput(f"{name} is not made with torch; known are {', '.join(_TORCH)}")
     entry = _TORCH[name]
     with torch.random.fork_rng(devices=[]):

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from tcl.bench.networks import is_made_with_torch
 from tcl.bench.tune_contenders import Arena, Outcome
 from tcl.bench.tune_models import Pretrained, prepare
 from tcl.bench.tune_networks import export_network
@@ -147,11 +148,11 @@ class Runner:
     def _other_engines(
         self, network: str, package: Path
     ) -> tuple[dict[str, tuple[str, str, str]], dict[str, str]]:
-        """The torch engines that can run the network, and why the others cannot."""
+        """The torch engines that can run the network, where there is a torch module of it, and why others cannot."""
         from tcl.compiler.latency import benchmark
 
         usable, refused = {}, {}
-        for engine in ENGINES:
+        for engine in ENGINES if is_made_with_torch(network) else ():
             if engine in self.params.engines:
                 command = ("tcl.bench.tune_torch", engine, network)
                 try:  # inductor also fills its cache here

@@ -83,12 +83,12 @@ class Cell:
 
 
 def cells(params: TuneParams) -> list[Cell]:
-    """All searches, seed after seed, so that a run that is cut short has whole seeds."""
+    """All searches, contender after contender and seed after seed, so that a run that is cut short has whole ones."""
     return [
         Cell(network, contender, trials, seed)
         for seed in range(params.seeds)
-        for network in params.networks
         for contender, trials in params.trials.items()
+        for network in params.networks
     ]
 
 
