@@ -83,11 +83,11 @@ class Cell:
 
 
 def cells(params: TuneParams) -> list[Cell]:
-    """All searches, contender after contender and seed after seed, so that a run that is cut short has whole ones."""
+    """All searches, contender after contender, so that a run that is cut short has all seeds of the first ones."""
     return [
         Cell(network, contender, trials, seed)
-        for seed in range(params.seeds)
         for contender, trials in params.trials.items()
+        for seed in range(params.seeds)
         for network in params.networks
     ]
 

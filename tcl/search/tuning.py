@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,9 +17,10 @@ from tcl.search.task import Candidate, Model, Observation, TaskSearch
 
 RUNNERS_UP = 8
 """Schedules that are kept of a task besides the best one."""
-_FIRST = 2  # candidates of a task's first round
+_ATTEMPTS = 8  # candidates of a task that may fail before it keeps its default
 _ROUND = 16  # trials between two looks at where the budget gains most
 _NEGLIGIBLE = 5e-4  # of the network's time: what no candidate promises any more, ends the search
+_TRUST = 3.0  # by how much the model's expectation of a gain may differ from the usual one
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,7 @@ def _spend(
     while left > 0:
         for key in sorted(stale):
             by_key[key].proposals = by_key[key].search.propose(_ROUND)
-        batch = _next_batch(states, min(left, max(_ROUND, _FIRST * len(states))))
+        batch = _next_batch(states, left)
         if not batch:
             return
         stale = {state.outcome.task.workload.key for state, _ in batch}
@@ -242,25 +243,39 @@ def _spend(
         _share_slopes(states)
 
 
-def _next_batch(states: list[_State], count: int) -> list[tuple[_State, Candidate]]:
-    """Choose what to measure: unmeasured tasks first (heaviest first), then by weight x expected gain."""
-    batch: list[tuple[_State, Candidate]] = []
+def _next_batch(states: list[_State], left: int) -> list[tuple[_State, Candidate]]:
+    """Choose what to measure: one candidate of each unmeasured task, the heaviest first, then by expected gain."""
     heavy = sorted(states, key=lambda s: -s.weight * s.outcome.task.summary.flops)
-    for state in heavy:
-        if not state.results and state.outcome.trials < 4 * _FIRST:
-            batch.extend((state, candidate) for candidate in state.proposals[:_FIRST])
-    if batch:
-        return batch[:count]
+    unmeasured = [state for state in heavy if not state.results and state.outcome.trials < _ATTEMPTS]
+    if batch := [(state, state.proposals[0]) for state in unmeasured if state.proposals]:
+        return batch[:left]
     network = sum(s.weight * s.best_seconds for s in states if s.results)
     promising = [
-        (state.weight * candidate.gain, index, state, candidate)
+        (state.weight * gain, index, state, candidate)
         for index, state in enumerate(states)
         if state.results
-        for candidate in state.proposals
-        if state.weight * candidate.gain > _NEGLIGIBLE * network
+        for candidate, gain in _gains(state)
+        if state.weight * gain > _NEGLIGIBLE * network
     ]
     promising.sort(key=lambda p: (-p[0], p[1]))
-    return [(state, candidate) for _, _, state, candidate in promising[:count]]
+    return [(state, candidate) for _, _, state, candidate in promising[: min(left, _ROUND)]]
+
+
+def _gains(state: _State) -> Iterator[tuple[Candidate, float]]:
+    """The proposals with the seconds that each may save: the model's expectation, held near the usual gain.
+
+    The model is sure of itself where it is wrong too. Alone, it would spend a budget on a few tasks whose best
+    candidates it overrates, and leave others after two trials.
+    """
+    for tried, candidate in enumerate(state.proposals, start=len(state.results)):
+        usual = usual_gain(tried)
+        share = min(max(candidate.gain / state.best_seconds, usual / _TRUST), usual * _TRUST)
+        yield candidate, share * state.best_seconds
+
+
+def usual_gain(tried: int) -> float:
+    """Share of a program's time that one more candidate saves on average when so many were measured already."""
+    return 0.09 / tried**1.5
 
 
 def _share_slopes(states: list[_State]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from tcl.records.record import Workload
 from tcl.search.evolution import Featuriser
 from tcl.search.space import DesignSpace
 from tcl.search.task import Observation
-from tcl.search.tuning import SearchTask, TaskOutcome, TuneOptions, tune
+from tcl.search.tuning import SearchTask, TaskOutcome, TuneOptions, tune, usual_gain
 
 from .conftest import DEVICE, SUMMARY, Oracle
 
@@ -64,6 +65,25 @@ def test_tune_spends_no_more_than_its_trials_and_returns_the_fastest_measured(sp
         assert outcome.seconds == min(mine)
         assert outcome.status == "tuned"
         assert outcome.score is not None
+
+
+def test_tune_measures_every_task_once_before_any_a_second_time(space: DesignSpace) -> None:
+    bench = Bench(space)
+    tasks = [make_task(space, letter * 16) for letter in "abcde"]
+    assert [outcome.trials for outcome in run(tasks, 5, measure=bench)] == [1] * 5
+
+
+def test_tune_shares_its_trials_when_the_model_expects_nothing_of_a_task(space: DesignSpace) -> None:
+    """The task of weight 2 is worth twice the other, whatever the model makes of their candidates."""
+    bench = Bench(space)
+    heavy, light = make_task(space, "a" * 16), make_task(space, "b" * 16)
+    first, second = run([replace(heavy, weight=2), light], 24, measure=bench)
+    assert first.trials >= second.trials >= 6
+
+
+def test_usual_gain_falls_with_each_candidate() -> None:
+    gains = [usual_gain(tried) for tried in range(1, 20)]
+    assert gains == sorted(gains, reverse=True) and 0 < gains[-1] < gains[0] < 0.2
 
 
 def test_tune_is_better_with_trials_than_without(space: DesignSpace) -> None:
