@@ -111,11 +111,11 @@ class Runner:
 
     def search(self, cell: Cell) -> Kept:
         """Let one contender search, build its package and check it; the machine's peak is measured beside it."""
-        from tcl.compiler.peak import measure_peak
+        from tcl.compiler.peak import measure_peak_alone
 
         arena = self._arena(cell.network)
         outcome = arena.run(cell)
-        peak = measure_peak(self.device.target, self.device.num_cores, self.device.vector_bits)
+        peak = measure_peak_alone(self.device.target, self.device.num_cores, self.device.vector_bits)
         own_clock = cell.contender == "stock"  # its times are not of our engine
         final = arena.time(_tunable(arena, outcome)) if own_clock or not outcome.trials else {}
         started = time.monotonic()
