@@ -10,10 +10,8 @@ from typing import Any
 from tvm import tirx
 
 _LOG2_E = 1.44269504088896341
-_LN2_HIGH, _LN2_LOW = (
-    0.693359375,
-    -2.12194440e-4,
-)  # their sum is ln 2; the first has few enough bits for exact products
+_LN2_HIGH = 0.693359375  # ln 2 to so few bits that its products with n are exact
+_LN2_LOW = -2.12194440e-4  # the rest
 _COEFFICIENTS = (
     1.9875691500e-4,
     1.3981999507e-3,

@@ -60,12 +60,11 @@ def add_summary(tracker: Tracker, *, unroll: Any = None, parallel: Any = None, v
     rows.append((KIND_IDS["summary_schedule"], main, schedule))
     limits = [_limit(number, tracker.count) for number in (unroll, parallel, vector)]
     if any(kind == KIND_IDS["bind_thread"] for kind, _, _ in tracker.rows):
-        kinds, found = (
-            ("summary_resources", "summary_memory"),
-            resource_rows(main, limits[0], _fetch(tracker)),
-        )
+        kinds = ("summary_resources", "summary_memory")
+        found = resource_rows(main, limits[0], _fetch(tracker))
     else:
-        kinds, found = ("summary_core", "summary_cache"), core_rows(tracker, main, *limits)
+        kinds = ("summary_core", "summary_cache")
+        found = core_rows(tracker, main, *limits)
     for kind, row in zip(kinds, found or (), strict=False):
         rows.append((KIND_IDS[kind], None, row))
     tracker.rows[:0] = rows
