@@ -19,7 +19,7 @@ from tcl.features.dataset import LabelledDataset, load_dataset
 if TYPE_CHECKING:
     from tcl.records.store import RecordStore
 
-FEWEST_ROWS = 10
+FEWEST_ROWS = 12
 """Candidates of a task below which it is left out, on all devices."""
 
 FEWEST_SUCCESSES = 0.3
