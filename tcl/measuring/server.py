@@ -44,10 +44,28 @@ def main(descriptor: int, target: dict[str, Any]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     die_with(parent, signal.SIGTERM)  # also while TVM is being loaded
     try:
-        from tcl.compiler import workers
+        try:
+            _answer(control, target, root, parent, children)
+        finally:  # the engine's end shows at the socket and as a signal: the later one must not cut the clean-up short
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    finally:
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        for pid in children:
+            os.waitpid(pid, 0)
+        shutil.rmtree(root, ignore_errors=True)
 
-        workers.preload(target)
-        gc.freeze()  # workers share the pages of what is loaded by now
+
+def _answer(
+    control: socket.socket, target: dict[str, Any], root: Path, parent: int, children: set[int]
+) -> None:
+    """Load TVM, then start and end workers as the engine asks, until it is gone."""
+    from tcl.compiler import workers
+
+    workers.preload(target)
+    gc.freeze()  # workers share the pages of what is loaded by now
+    with contextlib.suppress(BrokenPipeError, ConnectionError):
         _send(control, {"root": str(root)})
         while os.getppid() == parent:
             if not select.select([control], [], [], 2.0)[0]:
@@ -65,15 +83,6 @@ def main(descriptor: int, target: dict[str, Any]) -> None:
                 children.discard(request["pid"])
                 number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
                 _send(control, {"signal": number, "log": _last_words(_log_path(root, request["pid"]))})
-    except (BrokenPipeError, ConnectionError):
-        pass
-    finally:
-        for pid in children:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
-        for pid in children:
-            os.waitpid(pid, 0)
-        shutil.rmtree(root, ignore_errors=True)
 
 
 def _send(control: socket.socket, message: dict[str, Any]) -> None:
