@@ -21,7 +21,7 @@ from tcl.bench.learn_networks import Tlp
 from tcl.bench.learn_streams import METHODS
 from tcl.costmodel.groups import relevance
 from tcl.costmodel.losses import target_score
-from tcl.costmodel.metrics import mean_ratio, top_k
+from tcl.costmodel.metrics import mean_ratio, rank_correlation, top_k
 from tcl.costmodel.network import CostModel, CostModelConfig, Scorer, build_model, parameter_count
 from tcl.costmodel.splits import folds, split_tasks
 from tcl.costmodel.training import TrainOptions, TrainReport, train
@@ -288,5 +288,4 @@ def _trust(model: Scorer, test: LabelledDataset) -> Metrics:
     if not spread.any():
         return {}
     error = np.abs(mean - target_score(torch.from_numpy(relevance(test))).numpy())
-    ranks = [np.argsort(np.argsort(values)) for values in (spread, error)]
-    return {"spread_error_correlation": float(np.corrcoef(ranks[0], ranks[1])[0, 1])}
+    return {"spread_error_correlation": rank_correlation(spread, error)}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tcl.costmodel.metrics import rank_correlation
 from tcl.devices.device import Device
 from tcl.devices.host import check_reachable
 from tcl.devices.store import DeviceStore
@@ -60,9 +61,8 @@ def measure_again(
 def agreement(pairs: Sequence[Pair]) -> tuple[float, float, float]:
     """Rank correlation, best time now over the time now of what was fastest then, log2 spread of the quotients."""
     then, now = np.array(pairs).T
-    ranks = np.corrcoef(np.argsort(np.argsort(then)), np.argsort(np.argsort(now)))
     quotients = np.log2(now / then)
-    return float(ranks[0, 1]), float(now.min() / now[then.argmin()]), float(quotients.std())
+    return rank_correlation(then, now), float(now.min() / now[then.argmin()]), float(quotients.std())
 
 
 def _draw(

@@ -84,3 +84,9 @@ def mean_ratio(dataset: LabelledDataset, scores: np.ndarray, k: int) -> float:
     """
     best, chosen = task_ratios(dataset, scores, k)
     return float((best / chosen).mean())
+
+
+def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Spearman's rank correlation of two ``float[n]``; equal values count in the order that they come in."""
+    ranks = [np.argsort(np.argsort(values, kind="stable")) for values in (first, second)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

@@ -274,7 +274,7 @@ def _gains(state: _State) -> Iterator[tuple[Candidate, float]]:
 
 
 def usual_gain(tried: int) -> float:
-    """Share of a program's time that one more candidate saves on average when so many were measured already."""
+    """Share of a program's time that one more candidate may save when so many were measured; set by hand."""
     return 0.09 / tried**1.5
 
 

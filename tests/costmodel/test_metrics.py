@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costmodel.synthetic import make_dataset
-from tcl.costmodel.metrics import mean_ratio, top_k, top_ks
+from tcl.costmodel.metrics import mean_ratio, rank_correlation, top_k, top_ks
 from tcl.costmodel.splits import take_rows
 from tcl.errors import BadInput
 from tcl.features.dataset import LabelledDataset
@@ -68,3 +68,9 @@ def test_top_k_is_one_for_the_oracle_and_never_falls_with_k(seconds: list[float]
     values = [top_k(data, scores, k) for k in (1, 2, 3)]
     assert top_k(data, -data.seconds, 1) == pytest.approx(1.0)
     assert values == sorted(values) and values[-1] == pytest.approx(1.0)
+
+
+def test_rank_correlation_sees_the_order_alone() -> None:
+    values = np.array([1.0, 5.0, 2.0, 9.0])
+    assert rank_correlation(values, values**3) == pytest.approx(1)
+    assert rank_correlation(values, -values) == pytest.approx(-1)
