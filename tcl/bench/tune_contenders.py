@@ -20,7 +20,7 @@ from tcl.jobs.dataset import tuning_store
 from tcl.jobs.measure import measure_options
 from tcl.jobs.programs import Network
 from tcl.measuring.engine import MeasuringEngine
-from tcl.measuring.types import MeasureRequest, MeasureResult
+from tcl.measuring.types import MeasureRequest, MeasureResult, seconds_at_usual_speed
 from tcl.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -167,12 +167,7 @@ class Arena:
         """Seconds of a result or record at the network's usual machine speed."""
         if result.error is not None or not result.run_seconds:
             return None
-        return statistics.median(result.run_seconds) * self._drift(result)
-
-    def _drift(self, result: Any) -> float:
-        if self.reference is None or not result.reference_seconds:
-            return 1.0
-        return self.reference / result.reference_seconds
+        return seconds_at_usual_speed(result.run_seconds, result.reference_seconds, self.reference)
 
     def _tcl(self, cell: Cell) -> Outcome:
         """What `tcl compile` does between reading the network and building it."""
@@ -207,9 +202,9 @@ class Arena:
                 requests = [self.request(key, trace) for trace in traces[: cell.trials - len(trials)]]
                 answers: dict[int, Any] = {}
                 for result in engine.measure(requests):
-                    trials.append(Trial(result.timestamp - started, key, self.latency(result), result.trace))
-                    drift = self._drift(result)
-                    answers[id(result.request)] = result.error or tuple(s * drift for s in result.run_seconds)
+                    latency = self.latency(result)
+                    trials.append(Trial(result.timestamp - started, key, latency, result.trace))
+                    answers[id(result.request)] = (latency,) if latency is not None else result.error
                 if len(trials) >= cell.trials:
                     raise _Stop("trials")
                 return [answers[id(request)] for request in requests]

@@ -47,7 +47,8 @@ def summarise(runner: Runner) -> Summary:
             "engines": engines,
             "refused": timed["refused"],
             "kernels": _kernels(runner, network, start, peak),
-            "comparison": _compare(runner, network, start),
+            "run": _run_parts(runner, network, start, peak),
+            "comparison": _compare(runner, network, start, timed["latency"]),
         }
     return found
 
@@ -75,7 +76,7 @@ def reach(points: Iterable[tuple[float, int, float]], latency: float) -> tuple[f
     return next(((seconds, trials) for seconds, trials, found in points if found <= latency), None)
 
 
-def _compare(runner: Runner, network: str, start: Kept) -> list[Summary]:
+def _compare(runner: Runner, network: str, start: Kept, timed: Kept) -> list[Summary]:
     """TCL against each other contender that measures, seed by seed.
 
     `speedup` is how many times sooner TCL was at the other's final latency than the other itself; where TCL never was,
@@ -101,7 +102,10 @@ def _compare(runner: Runner, network: str, start: Kept) -> list[Summary]:
                 "tcl_seconds": seconds,
                 "reached": here is not None,
                 "speedup": there[0] / seconds if seconds > 0 else None,
-                "latency_ratio": goal / final_estimate(start, mine),
+                "estimate_ratio": goal / final_estimate(start, mine),
+                "package_ratio": _paired(
+                    *(timed.get(name, {}).get("rounds") for name in (cell.name, by_name["tcl", seed].name))
+                ),
             }
         )
     return found
@@ -135,6 +139,23 @@ def _kernels(runner: Runner, network: str, start: Kept, peak: float) -> list[Sum
     return sorted(rows, key=lambda row: -row["share_of_time"])
 
 
+def _run_parts(runner: Runner, network: str, start: Kept, peak: float) -> Summary | None:
+    """What makes up a run of the package of TCL's first seed, from the machine's peak to the whole."""
+    kept = runner.read(f"{Path(network).stem}.profile")
+    cell = next((c for c in cells(runner.params) if c.network == network and c.contender == "tcl"), None)
+    found = runner.read(cell.name) if cell else None
+    if kept is None or found is None:
+        return None
+    flops = sum(task["weight"] * task["flops"] for task in start["tasks"])
+    parts = {f"{name}_seconds": seconds for name, seconds in kept["part_seconds"].items()}
+    return {
+        "at_peak_seconds": flops / peak,
+        "alone_seconds": final_estimate(start, found),
+        **parts,
+        "run_seconds": kept["run_seconds"],
+    }
+
+
 def geometric_mean(values: Sequence[float]) -> float | None:
     """Of positive numbers; None without any."""
     return math.exp(statistics.fmean(map(math.log, values))) if values else None
@@ -165,6 +186,7 @@ def markdown(studies: dict[str, Summary]) -> str:
         lines += _searches_table(study["networks"])
         lines += _comparison_table(study["networks"])
         lines += _kernels_table(study["networks"])
+        lines += _run_table(study["networks"])
         lines += [f"![Latency against time and trials](tune_{name}.svg)", ""]
     return "\n".join(lines)
 
@@ -261,26 +283,29 @@ def _comparison_table(networks: Summary) -> list[str]:
         ]
         lines += [
             f"TCL against {other}: how many times sooner TCL is at the other's final estimate (< where it never was: a"
-            " bound from the end of its search), and the other's final estimate over TCL's.",
+            " bound from the end of its search), the other's final estimate over TCL's, and its package's latency over"
+            " TCL's.",
             "",
-            f"| network | seed | {other} there after s | TCL after s | times sooner | latency ratio |",
-            "|---|---:|---:|---:|---:|---:|",
+            f"| network | seed | {other} there after s | TCL after s | times sooner | estimates' ratio |"
+            " packages' ratio |",
+            "|---|---:|---:|---:|---:|---:|---:|",
         ]
         for network, row in rows:
             sign, speedup = "" if row["reached"] else "< ", row["speedup"]
             lines.append(
                 f"| {network} | {row['seed']} | {row['seconds']:.0f} | {'' if row['reached'] else 'never in '}"
                 f"{row['tcl_seconds']:.0f} | {sign}{'∞' if speedup is None else f'{speedup:.2f}'} |"
-                f" {row['latency_ratio']:.3f} |"
+                f" {row['estimate_ratio']:.3f} | {row['package_ratio'] or math.nan:.3f} |"
             )
         speedups = [row["speedup"] for _, row in rows if row["speedup"]]
         missed = sum(not row["reached"] for _, row in rows)
-        mean, ratio = geometric_mean(speedups), geometric_mean([row["latency_ratio"] for _, row in rows])
+        mean, ratio = geometric_mean(speedups), geometric_mean([row["estimate_ratio"] for _, row in rows])
+        packages = geometric_mean([row["package_ratio"] for _, row in rows if row["package_ratio"]])
         sign = "at most " if missed else ""
         lines += [
             "",
             f"Geometric means: {sign}{mean or math.nan:.2f} times sooner ({missed} of {len(rows)} never reached),"
-            f" latency ratio {ratio:.3f}.",
+            f" estimates' ratio {ratio:.3f}, packages' ratio {packages or math.nan:.3f}.",
             "",
         ]
     return lines
@@ -301,6 +326,27 @@ def _kernels_table(networks: Summary) -> list[str]:
                 f" {row['gflops']:.1f} | {row['share_of_peak']:.0%} of {found['peak_gflops']:.0f} |"
             )
     return [*lines, ""]
+
+
+def _run_table(networks: Summary) -> list[str]:
+    """Where the time of a run goes, in milliseconds."""
+    rows = [
+        f"| {network} | {' | '.join(f'{1e3 * seconds:.3g}' for seconds in found['run'].values())} |"
+        for network, found in networks.items()
+        if found["run"]
+    ]
+    if not rows:
+        return []
+    return [
+        "Where a run of the package of TCL's first seed spends its time, in ms. Tuned programs: what their operations",
+        "would take at the peak, timed alone while tuning (the estimate), and in the network, where their weights are",
+        "no longer in the nearer caches. Then the other programs and the virtual machine, and the whole run.",
+        "",
+        "| network | at the peak | alone | in the network | other programs | virtual machine | run |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+        *rows,
+        "",
+    ]
 
 
 def _paired(rounds: Sequence[float] | None, base: Sequence[float] | None) -> float | None:

@@ -61,9 +61,11 @@ class Runner:
             elif self.read(name) is None:
                 missing.append(name)
         for network in self.params.networks if self.params.engines else ():
-            name = f"{Path(network).stem}.latency"
-            if self.read(name) is None and self._packages(network):  # the time does not count: a minute each
-                self._keep(name, self.latencies, network)
+            stem = Path(network).stem  # the time of these does not count: a minute each
+            if self.read(f"{stem}.latency") is None and self._packages(network):
+                self._keep(f"{stem}.latency", self.latencies, network)
+            if self.read(f"{stem}.profile") is None and self._tuned_package(network):
+                self._keep(f"{stem}.profile", self.profile, network)
         return missing
 
     def _keep(self, name: str, step: Any, argument: Any) -> None:
@@ -145,6 +147,20 @@ class Runner:
         timed = benchmark(packages, model, self.params.latency_rounds, others=others)
         return {"latency": {name: asdict(found) for name, found in timed.items()}, "refused": refused}
 
+    def profile(self, network: str) -> Kept:
+        """Where the package of TCL's first seed spends a run: in tuned programs, in others, in the virtual machine."""
+        from tcl.compiler.profile import profile
+
+        package = self._tuned_package(network)
+        assert package is not None
+        found = profile(self._package_folder(package))
+        tuned = {name for task in self._arena(network).tasks for name in task.functions}
+        seconds = {"tuned": 0.0, "other": 0.0, "machine": 0.0}
+        for call in found.calls:
+            part = "machine" if call.is_runtime else "tuned" if call.name in tuned else "other"
+            seconds[part] += call.seconds
+        return {"run_seconds": found.run_seconds, "part_seconds": seconds}
+
     def _other_engines(
         self, network: str, package: Path
     ) -> tuple[dict[str, tuple[str, str, str]], dict[str, str]]:
@@ -196,6 +212,11 @@ class Runner:
         """Names of the searches of a network that ended with a package."""
         found = [cell.name for cell in cells(self.params) if Path(cell.network).stem == Path(network).stem]
         return [name for name in found if (kept := self.read(name)) is not None and not kept["refused"]]
+
+    def _tuned_package(self, network: str) -> str | None:
+        """Name of the package of TCL's first seed; None before there is one."""
+        first = next((c for c in cells(self.params) if (c.network, c.contender) == (network, "tcl")), None)
+        return first.name if first and first.name in self._packages(network) else None
 
     def _package_folder(self, name: str) -> Path:
         return self.folder / "packages" / name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -129,9 +128,8 @@ def load(folder: Path | str) -> Package:
     threads = min(manifest.cores, usable_cores())
     # Or TVM would bind the caller's thread, and with it every process it starts, to one core.
     os.environ.setdefault("TVM_BIND_THREADS", "0")
-    if "tvm" not in sys.modules:
-        # TVM's thread pool reads it once, and by default takes half of the logical CPUs on x86.
-        os.environ["TVM_NUM_THREADS"] = str(threads)
+    # TVM's thread pool reads it once, at its start, and by default takes half of the logical CPUs on x86.
+    os.environ["TVM_NUM_THREADS"] = str(threads)
     from tcl.compiler.bootstrap import import_tvm
 
     tvm = import_tvm(manifest.device["target"])

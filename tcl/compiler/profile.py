@@ -44,6 +44,11 @@ class CallProfile:
     calls: int
     seconds: float
 
+    @property
+    def is_runtime(self) -> bool:
+        """Whether it is what the virtual machine itself does: allocate, check, reshape."""
+        return self.name.startswith("vm.builtin.")
+
 
 @dataclass(frozen=True)
 class Profile:

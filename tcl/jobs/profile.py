@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from tcl.compiler.manifest import TaskRow
     from tcl.compiler.profile import CallProfile, Profile
 
-_RUNTIME = "vm.builtin."  # what the virtual machine itself does: allocate, check, reshape
-
 
 @dataclass(frozen=True)
 class KernelProfile:
@@ -105,23 +103,15 @@ def profile_package(folder: Path) -> ProfileReport:
     rows = {function: row for row in manifest.tasks for function in row.functions}
     found = profile(folder)
     total = sum(call.seconds for call in found.calls)
-    kernels = [_kernel(call, rows.get(call.name), total, found) for call in found.calls]
-    own = [kernel for kernel in kernels if not kernel.name.startswith(_RUNTIME)]
-    runtime = [kernel for kernel in kernels if kernel.name.startswith(_RUNTIME)]
-    if runtime:
-        own.append(
-            KernelProfile(
-                "virtual machine",
-                "runtime",
-                sum(kernel.calls for kernel in runtime),
-                sum(kernel.seconds for kernel in runtime),
-                sum(kernel.share for kernel in runtime),
-                None,
-                None,
-                None,
-            )
+    kernels = [
+        _kernel(call, rows.get(call.name), total, found) for call in found.calls if not call.is_runtime
+    ]
+    if runtime := [call for call in found.calls if call.is_runtime]:
+        calls, seconds = sum(call.calls for call in runtime), sum(call.seconds for call in runtime)
+        kernels.append(
+            KernelProfile("virtual machine", "runtime", calls, seconds, seconds / total, None, None, None)
         )
-    return ProfileReport(str(folder), tuple(own), found.run_seconds, found.peak_flops, found.threads)
+    return ProfileReport(str(folder), tuple(kernels), found.run_seconds, found.peak_flops, found.threads)
 
 
 def _kernel(call: "CallProfile", row: "TaskRow | None", total: float, found: "Profile") -> KernelProfile:

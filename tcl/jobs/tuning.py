@@ -12,6 +12,7 @@ from tcl.errors import WorkFailed
 from tcl.jobs.dataset import WRONG_RESULTS, known_records, open_journal, to_record, tuning_store
 from tcl.jobs.ledger import note_tuned, thoroughness
 from tcl.jobs.measure import measure_options
+from tcl.measuring.types import seconds_at_usual_speed
 from tcl.settings import Settings
 
 if TYPE_CHECKING:
@@ -219,10 +220,7 @@ def _normalised(record: "MeasureRecord", usual: float | None) -> float | None:
     """Median seconds at the device's usual speed; None for a failure."""
     if record.error is not None or not record.run_seconds:
         return None
-    seconds = statistics.median(record.run_seconds)
-    if usual is None or record.reference_seconds is None:
-        return seconds
-    return seconds * usual / record.reference_seconds
+    return seconds_at_usual_speed(record.run_seconds, record.reference_seconds, usual)
 
 
 def _succeeded(observations: "Iterable[Observation]") -> bool:

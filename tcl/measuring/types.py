@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import statistics
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+_MOST_DRIFT = 1.1
+"""Beyond it a candidate's own slowdown is anything from nothing to twice the reference kernel's."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,29 @@ class MeasureResult:
     reference_seconds: float | None
     error: str | None
     timestamp: float
+
+
+def seconds_at_usual_speed(
+    run_seconds: Sequence[float], reference_seconds: float | None, usual: float | None
+) -> float:
+    """State a candidate's time at the device's usual speed, to compare it with others'.
+
+    Corrected is a tenth at most. Were it more, the winner among many would be one that a slow phase of the machine,
+    which stops those that compute less than those that fetch, happened to leave alone.
+
+    Parameters
+    ----------
+    run_seconds
+        Of its runs; their median counts.
+    reference_seconds
+        The reference kernel's time beside them, in seconds; None where it was not timed.
+    usual
+        The reference kernel's usual time, in seconds; None where it is not known.
+    """
+    seconds = statistics.median(run_seconds)
+    if not reference_seconds or not usual:
+        return seconds
+    return seconds / min(max(reference_seconds / usual, 1 / _MOST_DRIFT), _MOST_DRIFT)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tcl.features.workload import WorkloadSummary
 from tcl.measuring.engine import MeasuringEngine
-from tcl.measuring.types import MeasureRequest, MeasureResult
+from tcl.measuring.types import MeasureRequest, MeasureResult, seconds_at_usual_speed
 from tcl.records.record import Workload
 from tcl.search.space import DesignSpace
 from tcl.search.task import Candidate, Model, Observation, TaskSearch
@@ -339,8 +339,5 @@ class EngineMeasure:
     def _seconds(self, result: MeasureResult) -> float | None:
         if result.error is not None or not result.run_seconds:
             return None
-        seconds = statistics.median(result.run_seconds)
-        if result.reference_seconds is None:
-            return seconds
         self._reference = self._reference or result.reference_seconds
-        return seconds * self._reference / result.reference_seconds
+        return seconds_at_usual_speed(result.run_seconds, result.reference_seconds, self._reference)

@@ -119,10 +119,13 @@ def test_bench_tune_measures_every_contender_and_nothing_again(project: Settings
     assert found["searches"]["xgb"][0]["trials"] == found["searches"]["random"][0]["trials"] == 4
     assert list(found["engines"]) == ["onnxruntime"]
     assert {row["contender"] for row in found["comparison"]} == {"tenset-mlp", "xgb", "random"}
-    assert all(row["latency_ratio"] > 0 for row in found["comparison"])
+    assert all(row["estimate_ratio"] > 0 and row["package_ratio"] > 0 for row in found["comparison"])
     # None: the other's first schedule, which cost no time, stayed its best
     assert all(row["speedup"] is None or row["speedup"] > 0 for row in found["comparison"])
     assert found["kernels"][0]["share_of_time"] == pytest.approx(1)
+    run = found["run"]
+    assert 0 < run["at_peak_seconds"] < run["alone_seconds"]
+    assert 0 < run["tuned_seconds"] < 1 and 0 < run["machine_seconds"] < 1 and 0 < run["run_seconds"] < 1
 
     results = project.root / "docs/results"
     report = (results / "tune.md").read_text()
@@ -132,7 +135,7 @@ def test_bench_tune_measures_every_contender_and_nothing_again(project: Settings
     assert b"<svg" in (results / "tune_tiny.svg").read_bytes()
 
     kept = {path: path.stat().st_mtime_ns for path in (project.state_dir / "bench/tune/cells").iterdir()}
-    assert len(kept) == 5 + 2
+    assert len(kept) == 5 + 3
     again = bench_tune(project, ["tiny"])["tiny"]
     assert again["networks"] == study["networks"]
     assert kept == {path: path.stat().st_mtime_ns for path in kept}
