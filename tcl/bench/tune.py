@@ -10,8 +10,9 @@ from typing import Any
 
 from tcl.bench.learn import RESULTS
 from tcl.bench.learn_report import machine
+from tcl.bench.tune_figures import curves_csv, summarise
 from tcl.bench.tune_plot import draw
-from tcl.bench.tune_report import curves_csv, markdown, summarise
+from tcl.bench.tune_report import markdown
 from tcl.bench.tune_run import Runner
 from tcl.bench.tune_study import read_params
 from tcl.errors import BadInput
