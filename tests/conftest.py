@@ -3,11 +3,16 @@
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tcl.settings import Settings, load_settings
 
 pytest_plugins = ["command_line"]
+hypothesis.settings.register_profile(
+    "suite", derandomize=True
+)  # the same in every run; `make fuzz` looks further
+hypothesis.settings.load_profile("suite")
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # of tests that use onnxruntime themselves
 
 
