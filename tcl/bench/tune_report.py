@@ -177,8 +177,8 @@ def _run_table(networks: Summary) -> list[str]:
     return [
         "Where a run of the package of TCL's first seed spends its time, in ms. Tuned programs: what their operations",
         "would take at the peak, timed alone while tuning (the estimate), and in the network, where their weights are",
-        "no longer in the nearer caches. Then the other programs and the virtual machine, and the whole run. All but the",
-        "first two are of the calmest of as many processes as there are rounds.",
+        "no longer in the nearer caches. Then the other programs and the virtual machine, and the whole run. All but",
+        "the first two are of the calmest of as many processes as there are rounds.",
         "",
         "| network | at the peak | alone | in the network | other programs | virtual machine | run |",
         "|---|---:|---:|---:|---:|---:|---:|",
