@@ -73,12 +73,23 @@ def running_server(settings: Settings, port: int) -> Iterator[str]:
         _await(process, address_of(port), log)
         yield address_of(port)
     finally:
+        if process.poll() is None:
+            _send_the_rest()
         process.send_signal(signal.SIGTERM)
         try:
             process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _send_the_rest() -> None:
+    """Let Prefect send the logs and events that it holds: without a server it would try for a minute at exit."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (APILogWorker, EventsWorker):
+        worker.drain_all(timeout=_STOP_SECONDS)
 
 
 def _await(process: "subprocess.Popen[bytes]", address: str, log: object) -> None:
