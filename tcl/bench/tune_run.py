@@ -154,12 +154,8 @@ class Runner:
         package = self._tuned_package(network)
         assert package is not None
         folder = self._package_folder(package)
-        found = min(
-            (
-                profile(folder) for _ in range(self.params.latency_rounds)
-            ),  # the calmest: the machine has phases
-            key=lambda one: sum(call.seconds for call in one.calls),
-        )
+        rounds = [profile(folder) for _ in range(self.params.latency_rounds)]
+        found = min(rounds, key=lambda one: sum(call.seconds for call in one.calls))  # the machine has phases
         tuned = {name for task in self._arena(network).tasks for name in task.functions}
         seconds = {"tuned": 0.0, "other": 0.0, "machine": 0.0}
         for call in found.calls:
