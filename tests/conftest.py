@@ -9,9 +9,8 @@ import pytest
 from tcl.settings import Settings, load_settings
 
 pytest_plugins = ["command_line"]
-hypothesis.settings.register_profile(
-    "suite", derandomize=True
-)  # the same in every run; `make fuzz` looks further
+# The same inputs in every run; `make fuzz` looks further.
+hypothesis.settings.register_profile("suite", derandomize=True)
 hypothesis.settings.load_profile("suite")
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # of tests that use onnxruntime themselves
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _MOST_DRIFT = 1.1
-"""Beyond it a candidate's own slowdown is anything from nothing to twice the reference kernel's."""
+"""Beyond it the reference kernel's slowdown no longer tells a candidate's."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ def seconds_at_usual_speed(
 ) -> float:
     """State a candidate's time at the device's usual speed, to compare it with others'.
 
-    Corrected is a tenth at most. Were it more, the winner among many would be one that a slow phase of the machine,
-    which stops those that compute less than those that fetch, happened to leave alone.
+    The correction is a tenth at most: with more, the winner among many would be one that a slow phase of the machine
+    happened to leave alone.
 
     Parameters
     ----------
