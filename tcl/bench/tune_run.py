@@ -246,6 +246,7 @@ class Runner:
 
     def _context(self, name: str) -> Kept:
         """What a kept cell must agree with to be used: what it depends on, not which others there are."""
+        from tcl.compiler.build import BUILD_VERSION
         from tcl.features.batch import FEATURE_VERSION
 
         names = ["device", "teachers", "fraction", "epochs", "visits", "build_workers", "cell_minutes"]
@@ -254,7 +255,14 @@ class Runner:
         if timing:
             sizes["packages"] = self._packages(name.removesuffix(".latency"))
         return json.loads(
-            json.dumps({**sizes, "target": self.device.target, "feature_version": FEATURE_VERSION})
+            json.dumps(
+                {
+                    **sizes,
+                    "target": self.device.target,
+                    "feature_version": FEATURE_VERSION,
+                    "build_version": BUILD_VERSION,
+                }
+            )
         )
 
 

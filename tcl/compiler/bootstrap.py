@@ -51,6 +51,7 @@ def import_tvm(target: Mapping[str, Any] | None = None) -> ModuleType:
             with _hidden("torch"), _cheap_stack():
                 importlib.import_module("tvm")
             importlib.import_module("tcl.compiler.intrinsics").register()
+            importlib.import_module("tcl.compiler.prefetch").register()
         if _INTRINSICS not in sys.modules:
             _register_bare_package(_INTRINSICS)
         if family is not None and f"{_INTRINSICS}.{family}" not in sys.modules:

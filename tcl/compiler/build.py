@@ -8,8 +8,12 @@ import tvm
 from tvm import relax
 from tvm.relax.backend.cpu_generic.pipeline import dataflow_lower_passes, finalize_passes
 
+from tcl.compiler.prefetch import insert_prefetches
 from tcl.compiler.traces import replay, tuning_context
 from tcl.errors import WorkFailed
+
+BUILD_VERSION = 2
+"""Of what a schedule is built to; times of programs of different versions cannot be compared. 2: prefetches."""
 
 
 def apply_schedules(mod: tvm.IRModule, target: tvm.target.Target, traces: Mapping[str, str]) -> tvm.IRModule:
@@ -41,13 +45,15 @@ def apply_schedules(mod: tvm.IRModule, target: tvm.target.Target, traces: Mappin
 def schedule_program(program: tvm.IRModule, target: tvm.target.Target, trace: str) -> tvm.IRModule:
     """Apply a trace to a one-function module, and the target's post-processing where the trace has none.
 
+    Large operands are prefetched, as in the candidates that were measured.
+
     Raises
     ------
     WorkFailed
         When the trace does not apply to the program.
     """
     try:
-        return replay(tuning_context(program, target), trace).mod
+        return insert_prefetches(replay(tuning_context(program, target), trace).mod, target)
     except Exception as error:
         lines = str(error).strip().splitlines()
         raise WorkFailed(

@@ -38,6 +38,7 @@ def preload(target: Message) -> None:
     import tvm.s_tir.meta_schedule
     import tvm.support.tar  # noqa: F401
 
+    import tcl.compiler.prefetch
     import tcl.compiler.traces  # noqa: F401
 
 
@@ -55,7 +56,7 @@ class BuildWorker:
         self._contexts: OrderedDict[tuple[str, str], Any] = OrderedDict()
 
     def __call__(self, message: Message) -> Message:
-
+        from tcl.compiler.prefetch import insert_prefetches
         from tcl.compiler.traces import plain_json, replay
 
         answer: Message = {}
@@ -69,10 +70,8 @@ class BuildWorker:
                 )
             else:
                 schedule = replay(self._context(message, target), message["trace"])
-                module, answer["trace"] = (
-                    schedule.mod,
-                    json.dumps(plain_json(schedule.trace.as_json()), separators=(",", ":")),
-                )
+                module = insert_prefetches(schedule.mod, target)
+                answer["trace"] = json.dumps(plain_json(schedule.trace.as_json()), separators=(",", ":"))
             return answer | _build(module, target, Path(message["folder"]), message["archive"])
         except Exception as error:
             return answer | {"error": _describe("build", error)}
