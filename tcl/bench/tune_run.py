@@ -246,7 +246,7 @@ class Runner:
 
     def _context(self, name: str) -> Kept:
         """What a kept cell must agree with to be used: what it depends on, not which others there are."""
-        from tcl.compiler.build import BUILD_VERSION
+        from tcl.compiler.manifest import BUILD_VERSION
         from tcl.features.batch import FEATURE_VERSION
 
         names = ["device", "teachers", "fraction", "epochs", "visits", "build_workers", "cell_minutes"]

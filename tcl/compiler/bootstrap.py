@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -50,8 +51,7 @@ def import_tvm(target: Mapping[str, Any] | None = None) -> ModuleType:
         if "tvm" not in sys.modules:
             with _hidden("torch"), _cheap_stack():
                 importlib.import_module("tvm")
-            importlib.import_module("tcl.compiler.intrinsics").register()
-            importlib.import_module("tcl.compiler.prefetch").register()
+        _register_lowerings()  # also where somebody else has imported TVM before
         if _INTRINSICS not in sys.modules:
             _register_bare_package(_INTRINSICS)
         if family is not None and f"{_INTRINSICS}.{family}" not in sys.modules:
@@ -71,6 +71,12 @@ def intrinsic_family(target: Mapping[str, Any]) -> str | None:
     if machine.startswith("riscv"):
         return "riscv_cpu"
     return "x86" if machine in ("x86_64", "amd64", "i386", "i686") else None
+
+
+@cache
+def _register_lowerings() -> None:
+    for module in ("intrinsics", "prefetch"):
+        importlib.import_module(f"tcl.compiler.{module}").register()
 
 
 def _register_bare_package(name: str) -> None:

@@ -12,9 +12,6 @@ from tcl.compiler.prefetch import insert_prefetches
 from tcl.compiler.traces import replay, tuning_context
 from tcl.errors import WorkFailed
 
-BUILD_VERSION = 2
-"""Of what a schedule is built to; times of programs of different versions cannot be compared. 2: prefetches."""
-
 
 def apply_schedules(mod: tvm.IRModule, target: tvm.target.Target, traces: Mapping[str, str]) -> tvm.IRModule:
     """Replace PrimFuncs by their scheduled form.

@@ -26,7 +26,7 @@ _EXPONENT_BIAS, _MANTISSA_BITS = 127, 23
 
 
 def register() -> None:
-    """Have TVM lower ``exp`` of float32 on CPUs by `_exp`; cheap to call again."""
+    """Have TVM lower ``exp`` of float32 on CPUs by `_exp`; once in a process."""
     tirx.op.register_intrin_lowering("tirx.exp", target="llvm", f=_exp, level=11)
 
 

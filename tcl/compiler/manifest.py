@@ -12,6 +12,8 @@ from tcl.compiler.tensors import TensorSpec
 from tcl.errors import BadInput
 
 FORMAT_VERSION = 1
+BUILD_VERSION = 2
+"""Of what a schedule is built to; times of programs of different versions cannot be compared. 2: prefetches."""
 MANIFEST = "tcl.json"
 _TENSORS = ("inputs", "outputs")
 

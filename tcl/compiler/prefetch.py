@@ -37,7 +37,7 @@ Stmt = Any
 
 
 def register() -> None:
-    """Have TVM lower prefetches for CPUs; cheap to call again."""
+    """Have TVM lower prefetches for CPUs; once in a process."""
     tirx.op.register_intrin_lowering(_OP, target="llvm", f=_lower, level=11)
 
 

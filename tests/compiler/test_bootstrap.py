@@ -56,3 +56,16 @@ def test_torch_and_tvm_share_a_process_when_either_is_imported_first(first: str)
         "print(int(torch.ones(3).sum()), tvm.runtime.tensor(torch.ones(3).numpy()).numpy().sum())\n"
     )
     assert out.split() == ["3", "3.0"]
+
+
+def test_exp_is_lowered_as_ours_when_tvm_was_imported_by_somebody_else() -> None:
+    out = run_python(
+        "import tvm\n"
+        "from tcl.compiler.bootstrap import import_tvm\n"
+        "import_tvm()\n"
+        "from tvm import te, tirx, IRModule\n"
+        "a = te.placeholder((8,))\n"
+        "mod = IRModule({'main': te.create_prim_func([a, te.compute((8,), lambda i: tirx.exp(a[i]))])})\n"
+        "print('expf' in tvm.compile(mod, {'kind': 'llvm'}).mod.inspect_source('s'))\n"
+    )
+    assert out.split() == ["False"]
