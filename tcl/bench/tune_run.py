@@ -115,14 +115,14 @@ class Runner:
         """Let one contender search, build its package and check it; the machine's peak is measured beside it."""
         from tcl.compiler.peak import measure_peak_alone
 
-        arena = self._arena(cell.network)
+        arena = self.arena(cell.network)
         outcome = arena.run(cell)
         peak = measure_peak_alone(self.device.target, self.device.num_cores, self.device.vector_bits)
         own_clock = cell.contender == "stock"  # its times are not of our engine
         final = arena.time(_tunable(arena, outcome)) if own_clock or not outcome.trials else {}
         started = time.monotonic()
         try:
-            error, refused = self._package(arena.network, outcome, cell), ""
+            error, refused = self.package(arena.network, outcome, self._package_folder(cell.name)), ""
         except WorkFailed as failure:  # a result like others, of this contender
             error, refused = None, str(failure)
         trials = [[t.seconds, t.task, t.latency] for t in outcome.trials]
@@ -142,7 +142,7 @@ class Runner:
         from tcl.compiler.latency import benchmark
 
         packages = {name: self._package_folder(name) for name in self._packages(network)}
-        model = self._arena(network).network.model if "onnxruntime" in self.params.engines else None
+        model = self.arena(network).network.model if "onnxruntime" in self.params.engines else None
         others, refused = self._other_engines(network, next(iter(packages.values())))
         timed = benchmark(packages, model, self.params.latency_rounds, others=others)
         return {"latency": {name: asdict(found) for name, found in timed.items()}, "refused": refused}
@@ -156,7 +156,7 @@ class Runner:
         folder = self._package_folder(package)
         rounds = [profile(folder) for _ in range(self.params.latency_rounds)]
         found = min(rounds, key=lambda one: sum(call.seconds for call in one.calls))  # the machine has phases
-        tuned = {name for task in self._arena(network).tasks for name in task.functions}
+        tuned = {name for task in self.arena(network).tasks for name in task.functions}
         seconds = {"tuned": 0.0, "other": 0.0, "machine": 0.0}
         for call in found.calls:
             part = "machine" if call.is_runtime else "tuned" if call.name in tuned else "other"
@@ -180,7 +180,7 @@ class Runner:
                     refused[engine] = str(error)
         return usable, refused
 
-    def _package(self, network: Network, outcome: Outcome, cell: Cell) -> float:
+    def package(self, network: Network, outcome: Outcome, folder: Path, prefetch: bool = True) -> float:
         """Build and verify the package of a search; returns its error against onnxruntime."""
         from tcl.compiler.build import apply_schedules, build_executable
         from tcl.compiler.manifest import Manifest
@@ -195,7 +195,7 @@ class Runner:
             if task.workload.key in outcome.traces
             for name in task.functions
         }
-        executable = build_executable(apply_schedules(network.mod, target, traces), target)
+        executable = build_executable(apply_schedules(network.mod, target, traces, prefetch), target)
         manifest = Manifest(
             model=str(model.path.absolute()),
             onnx_sha256=model.sha256,
@@ -204,9 +204,8 @@ class Runner:
             outputs=model.outputs,
             values=model.values,
             tvm_version=version("apache-tvm"),
-            trials=cell.trials,
+            trials=len(outcome.trials),
         )
-        folder = self._package_folder(cell.name)
         write_package(folder, executable, manifest)
         return verify(folder, model, self.device.num_cores, asdict(self.settings.verify)).max_rel
 
@@ -223,7 +222,7 @@ class Runner:
     def _package_folder(self, name: str) -> Path:
         return self.folder / "packages" / name
 
-    def _arena(self, network: str) -> Arena:
+    def arena(self, network: str) -> Arena:
         """The arena of a network, read again where it is not the last one."""
         if network not in self._arenas:
             arena, _ = self._read_network(network)

@@ -13,7 +13,9 @@ from tcl.compiler.traces import replay, tuning_context
 from tcl.errors import WorkFailed
 
 
-def apply_schedules(mod: tvm.IRModule, target: tvm.target.Target, traces: Mapping[str, str]) -> tvm.IRModule:
+def apply_schedules(
+    mod: tvm.IRModule, target: tvm.target.Target, traces: Mapping[str, str], prefetch: bool = True
+) -> tvm.IRModule:
     """Replace PrimFuncs by their scheduled form.
 
     Parameters
@@ -24,6 +26,8 @@ def apply_schedules(mod: tvm.IRModule, target: tvm.target.Target, traces: Mappin
         Its target; gives the post-processing of traces that have none yet.
     traces
         PrimFunc name → trace as JSON text. PrimFuncs without one stay as they are.
+    prefetch
+        Whether large operands are prefetched, as in the candidates that are measured; not to show what that is worth.
 
     Raises
     ------
@@ -34,15 +38,17 @@ def apply_schedules(mod: tvm.IRModule, target: tvm.target.Target, traces: Mappin
     for name, trace in traces.items():
         variable = mod.get_global_var(name)
         program = tvm.IRModule({"main": mod[variable].with_attr("global_symbol", "main")})
-        function = schedule_program(program, target, trace)["main"]
+        function = schedule_program(program, target, trace, prefetch)["main"]
         scheduled[variable] = function.with_attr({"global_symbol": name, "tirx.is_scheduled": True})
     return scheduled
 
 
-def schedule_program(program: tvm.IRModule, target: tvm.target.Target, trace: str) -> tvm.IRModule:
+def schedule_program(
+    program: tvm.IRModule, target: tvm.target.Target, trace: str, prefetch: bool = True
+) -> tvm.IRModule:
     """Apply a trace to a one-function module, and the target's post-processing where the trace has none.
 
-    Large operands are prefetched, as in the candidates that were measured.
+    `prefetch` is that of `apply_schedules`.
 
     Raises
     ------
@@ -50,7 +56,8 @@ def schedule_program(program: tvm.IRModule, target: tvm.target.Target, trace: st
         When the trace does not apply to the program.
     """
     try:
-        return insert_prefetches(replay(tuning_context(program, target), trace).mod, target)
+        scheduled = replay(tuning_context(program, target), trace).mod
+        return insert_prefetches(scheduled, target) if prefetch else scheduled
     except Exception as error:
         lines = str(error).strip().splitlines()
         raise WorkFailed(
