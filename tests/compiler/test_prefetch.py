@@ -13,6 +13,7 @@ from tcl.compiler.targets import target_of
 HOST = {"kind": "llvm", "num-cores": 1}
 X86 = {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "znver4", "num-cores": 2}
 ARM = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72", "num-cores": 2}
+ARM32 = {"kind": "llvm", "mtriple": "armv7l-linux-gnueabihf", "mcpu": "cortex-a9", "num-cores": 2}
 
 
 def matmul(
@@ -89,7 +90,7 @@ def test_target_is_some_iterations_ahead_when_the_reduction_is_long() -> None:
     assert f"{8 * 32 * 256}" in text
 
 
-@pytest.mark.parametrize(("target", "instruction"), [(X86, "prefetcht0"), (ARM, "prfm")])
+@pytest.mark.parametrize(("target", "instruction"), [(X86, "prefetcht0"), (ARM, "prfm"), (ARM32, "pld")])
 def test_prefetch_becomes_an_instruction_of_the_machine(target: dict[str, Any], instruction: str) -> None:
     mod = matmul()
     assert instruction not in assembly(mod, target)
