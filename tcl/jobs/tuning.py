@@ -60,7 +60,7 @@ def recall(tasks: "Sequence[TuningTask]", device: Device, settings: Settings) ->
     observations: dict[str, list[Observation]] = {}
     for record in records:
         observations.setdefault(record.workload, []).append(
-            Observation(record.trace, _normalised(record, usual))
+            Observation(record.trace, _normalised(record, usual), record.origin == "search")
         )
     searched = {
         record.content_id(): record.workload

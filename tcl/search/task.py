@@ -60,10 +60,13 @@ class Observation:
         JSON text, with or without post-processing.
     seconds
         Drift-normalised median; None for a failure.
+    is_searched
+        Whether a search chose the candidate; else it is of a dataset.
     """
 
     trace: str
     seconds: float | None
+    is_searched: bool = True
 
 
 class TaskSearch:

@@ -109,6 +109,7 @@ class _State:
         self.search = search
         self.proposals: list[Candidate] = []
         self.results: list[tuple[float, str, bool]] = []  # seconds, trace, measured in this session
+        self.searched = 0  # successes that a search chose
         self._take(known, fresh=False)
 
     @property
@@ -127,7 +128,10 @@ class _State:
 
     def _take(self, observations: Sequence[Observation], *, fresh: bool) -> None:
         self.search.observe(observations)
-        self.results.extend((o.seconds, o.trace, fresh) for o in observations if o.seconds is not None)
+        for one in observations:
+            if one.seconds is not None:
+                self.results.append((one.seconds, one.trace, fresh))
+                self.searched += one.is_searched
 
     def conclude(self) -> TaskOutcome:
         outcome = self.outcome
@@ -265,9 +269,9 @@ def _gains(state: _State) -> Iterator[tuple[Candidate, float]]:
     """The proposals with the seconds that each may save: the model's expectation, held near the usual gain.
 
     The model is sure of itself where it is wrong too. Alone, it would spend a budget on a few tasks whose best
-    candidates it overrates, and leave others after two trials.
+    candidates it overrates, and leave others after two trials. Measurements that no search chose promise no end of it.
     """
-    for tried, candidate in enumerate(state.proposals, start=len(state.results)):
+    for tried, candidate in enumerate(state.proposals, start=max(state.searched, 1)):
         usual = usual_gain(tried)
         share = min(max(candidate.gain / state.best_seconds, usual / _TRUST), usual * _TRUST)
         yield candidate, share * state.best_seconds

@@ -109,6 +109,19 @@ def test_tune_measures_nothing_when_earlier_trials_used_up_the_budget(space: Des
     assert (outcome.status, outcome.trace, bench.asked) == ("known", trace, [])
 
 
+def test_tune_goes_on_when_what_is_known_was_not_chosen_by_a_search(space: DesignSpace) -> None:
+    """Random measurements of a dataset say nothing of how much a search still finds."""
+    populations = space.sample(200, np.random.default_rng(4))
+    traces = [space.trace(drawn, row) for drawn in populations for row in range(len(drawn))]
+    asked = []
+    for is_searched in (True, False):
+        bench = Bench(space)
+        known = {"a" * 16: [Observation(trace, bench.seconds(trace), is_searched) for trace in traces]}
+        run([make_task(space, "a" * 16)], 24, measure=bench, known=known)
+        asked.append(len(bench.asked))
+    assert asked[0] == 0 and asked[1] > 8
+
+
 def test_tune_never_returns_a_known_failure(space: DesignSpace) -> None:
     trace = run([make_task(space, "a" * 16)], 0)[0].trace
     assert trace is not None
