@@ -180,7 +180,15 @@ class Runner:
                     refused[engine] = str(error)
         return usable, refused
 
-    def package(self, network: Network, outcome: Outcome, folder: Path, prefetch: bool = True) -> float:
+    def package(
+        self,
+        network: Network,
+        outcome: Outcome,
+        folder: Path,
+        *,
+        prefetch: bool = True,
+        by_rows: bool = True,
+    ) -> float:
         """Build and verify the package of a search; returns its error against onnxruntime."""
         from tcl.compiler.build import apply_schedules, build_executable
         from tcl.compiler.manifest import Manifest
@@ -195,7 +203,8 @@ class Runner:
             if task.workload.key in outcome.traces
             for name in task.functions
         }
-        executable = build_executable(apply_schedules(network.mod, target, traces, prefetch), target)
+        scheduled = apply_schedules(network.mod, target, traces, prefetch=prefetch, by_rows=by_rows)
+        executable = build_executable(scheduled, target)
         manifest = Manifest(
             model=str(model.path.absolute()),
             onnx_sha256=model.sha256,

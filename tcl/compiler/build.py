@@ -9,12 +9,18 @@ from tvm import relax
 from tvm.relax.backend.cpu_generic.pipeline import dataflow_lower_passes, finalize_passes
 
 from tcl.compiler.prefetch import insert_prefetches
+from tcl.compiler.row_sharing import share_rows
 from tcl.compiler.traces import replay, tuning_context
 from tcl.errors import WorkFailed
 
 
 def apply_schedules(
-    mod: tvm.IRModule, target: tvm.target.Target, traces: Mapping[str, str], prefetch: bool = True
+    mod: tvm.IRModule,
+    target: tvm.target.Target,
+    traces: Mapping[str, str],
+    *,
+    prefetch: bool = True,
+    by_rows: bool = True,
 ) -> tvm.IRModule:
     """Replace PrimFuncs by their scheduled form.
 
@@ -26,8 +32,9 @@ def apply_schedules(
         Its target; gives the post-processing of traces that have none yet.
     traces
         PrimFunc name → trace as JSON text. PrimFuncs without one stay as they are.
-    prefetch
-        Whether large operands are prefetched, as in the candidates that are measured; not to show what that is worth.
+    prefetch, by_rows
+        Whether large operands are prefetched, and whether cores share out rows of feature maps; not to show what that
+        is worth.
 
     Raises
     ------
@@ -38,26 +45,27 @@ def apply_schedules(
     for name, trace in traces.items():
         variable = mod.get_global_var(name)
         program = tvm.IRModule({"main": mod[variable].with_attr("global_symbol", "main")})
-        function = schedule_program(program, target, trace, prefetch)["main"]
+        function = _schedule(program, target, trace)["main"]
         scheduled[variable] = function.with_attr({"global_symbol": name, "tirx.is_scheduled": True})
-    return scheduled
+    if by_rows:
+        scheduled = share_rows(scheduled, target, traces)
+    return insert_prefetches(scheduled, target, traces) if prefetch else scheduled
 
 
-def schedule_program(
-    program: tvm.IRModule, target: tvm.target.Target, trace: str, prefetch: bool = True
-) -> tvm.IRModule:
+def schedule_program(program: tvm.IRModule, target: tvm.target.Target, trace: str) -> tvm.IRModule:
     """Apply a trace to a one-function module, and the target's post-processing where the trace has none.
-
-    `prefetch` is that of `apply_schedules`.
 
     Raises
     ------
     WorkFailed
         When the trace does not apply to the program.
     """
+    return insert_prefetches(_schedule(program, target, trace), target, ["main"])
+
+
+def _schedule(program: tvm.IRModule, target: tvm.target.Target, trace: str) -> tvm.IRModule:
     try:
-        scheduled = replay(tuning_context(program, target), trace).mod
-        return insert_prefetches(scheduled, target) if prefetch else scheduled
+        return replay(tuning_context(program, target), trace).mod
     except Exception as error:
         lines = str(error).strip().splitlines()
         raise WorkFailed(

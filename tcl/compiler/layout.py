@@ -80,9 +80,11 @@ def conv2d_blocks(out_channels: int, group_channels: int, groups: int) -> tuple[
     """
     if groups == 1:
         block_in, block_out = channel_block(group_channels), channel_block(out_channels)
-        # Few input channels (an image) lie in one block whatever their number.
-        fits = block_in >= MIN_BLOCK or group_channels <= MIN_BLOCK
-        return (block_in, block_out) if fits and block_out >= MIN_BLOCK else None
+        if group_channels < MIN_BLOCK:
+            block_in = 1  # an image: its planes are blocks already, and nothing is to be transformed
+        elif block_in < MIN_BLOCK:
+            return None
+        return (block_in, block_out) if block_out >= MIN_BLOCK else None
     if group_channels == 1 and out_channels == groups:
         block = channel_block(groups)
         return (block, block) if block >= MIN_BLOCK else None
@@ -154,10 +156,11 @@ class _Blocker(PyExprMutator):
         if expr in self._blocked and self._blocked[expr][1] == block:
             return self._blocked[expr][0]
         self._need_plain(expr)
+        plain = self.visit_expr(expr)
+        if block == 1:
+            return self.builder_.emit(relax.op.reshape(plain, (*_shape(expr), 1)))
         blocked = self.builder_.emit(
-            relax.op.layout_transform(
-                self.visit_expr(expr), lambda n, c, h, w: (n, c // block, h, w, c % block)
-            )
+            relax.op.layout_transform(plain, lambda n, c, h, w: (n, c // block, h, w, c % block))
         )
         self._blocked.setdefault(expr, (blocked, block))
         return blocked

@@ -12,8 +12,11 @@ from tcl.compiler.tensors import TensorSpec
 from tcl.errors import BadInput
 
 FORMAT_VERSION = 1
-BUILD_VERSION = 2
-"""Of what a schedule is built to; times of programs of different versions cannot be compared. 2: prefetches."""
+BUILD_VERSION = 3
+"""Of what a schedule is built to; times of packages of different versions cannot be compared.
+
+2: prefetches; 3: of whole panels, rows shared out among cores, images in planes.
+"""
 MANIFEST = "tcl.json"
 _TENSORS = ("inputs", "outputs")
 

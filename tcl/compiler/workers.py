@@ -70,7 +70,7 @@ class BuildWorker:
                 )
             else:
                 schedule = replay(self._context(message, target), message["trace"])
-                module = insert_prefetches(schedule.mod, target)
+                module = insert_prefetches(schedule.mod, target, ["main"])
                 answer["trace"] = json.dumps(plain_json(schedule.trace.as_json()), separators=(",", ":"))
             return answer | _build(module, target, Path(message["folder"]), message["archive"])
         except Exception as error:

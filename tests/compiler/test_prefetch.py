@@ -45,10 +45,58 @@ def matmul(
     return schedule.mod
 
 
+def panels(columns: int, passes: int, lanes: int, chunk: int, depth: int = 256, tile: int = 4) -> Any:
+    """A matrix product whose panels of `lanes` columns are read in `passes` passes, one for each tile of rows."""
+    tvm = import_tvm()
+    from tvm import s_tir, te
+
+    rows = 2 * passes * tile
+    a = te.placeholder((rows, depth), name="a")
+    b = te.placeholder((depth, columns), name="b")
+    k = te.reduce_axis((0, depth), name="k")
+    c = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+    function = te.create_prim_func([a, b, c]).with_attr("global_symbol", "main")
+    schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
+    block = schedule.get_sblock("c")
+    i, j, k = schedule.get_loops(block)
+    half, i, i_tile = schedule.split(i, [2, passes, tile])
+    j, j_lane = schedule.split(j, [None, lanes])
+    k, k_chunk = schedule.split(k, [None, chunk])
+    schedule.reorder(half, j, i, k, k_chunk, i_tile, j_lane)
+    schedule.parallel(half)
+    schedule.vectorize(j_lane)
+    schedule.decompose_reduction(block, k)
+    return schedule.mod
+
+
+def prefetched(mod: Any, buffer: str) -> list[tuple[Any, list[Any], int]]:
+    """Offset, loops around and locality of each prefetch of a buffer."""
+    import_tvm()
+    from tvm import s_tir, tirx
+
+    found = []
+
+    def visit(stmt: Any, loops: list[Any]) -> None:
+        if isinstance(stmt, tirx.For):
+            visit(stmt.body, [*loops, stmt])
+        elif isinstance(stmt, tirx.SeqStmt):
+            for part in stmt.seq:
+                visit(part, loops)
+        elif isinstance(stmt, s_tir.SBlockRealize):
+            visit(stmt.block.body, loops)
+        elif isinstance(stmt, tirx.Evaluate) and stmt.value.op.name == "tirx.prefetch":
+            pointer, locality = stmt.value.args
+            if f"{buffer}.data" in str(pointer) or f"{buffer} " in str(pointer.args[1]):
+                found.append((pointer.args[2], loops, int(locality)))
+
+    visit(mod["main"].body, [])
+    return found
+
+
 def with_prefetches(mod: Any, target: dict[str, Any]) -> Any:
     from tcl.compiler.prefetch import insert_prefetches
 
-    return insert_prefetches(mod, target_of(target))
+    return insert_prefetches(mod, target_of(target), ["main"])
 
 
 def count(mod: Any) -> int:
@@ -88,6 +136,41 @@ def test_target_is_some_iterations_ahead_when_the_reduction_is_long() -> None:
     text = with_prefetches(matmul(depth=2048), X86).script()
     assert f"k_0 * T.int64({32 * 256})" in text or f"k_0 * {32 * 256}" in text
     assert f"{8 * 32 * 256}" in text
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    columns=st.sampled_from([64, 128, 256]),
+    passes=st.sampled_from([4, 6, 8]),
+    lanes=st.sampled_from([16, 32]),
+    chunk=st.sampled_from([4, 16]),
+)
+def test_passes_over_a_panel_prefetch_all_lines_of_the_next(
+    columns: int, passes: int, lanes: int, chunk: int
+) -> None:
+    from tcl.compiler.indices import evaluate
+
+    calls = prefetched(with_prefetches(panels(columns, passes, lanes, chunk), X86), "b")
+    assert calls
+    for panel in range(columns // lanes):
+        lines = set()
+        for offset, loops, locality in calls:
+            _, j, *inner = loops
+            grid = np.indices([int(loop.extent) for loop in inner])
+            values = [(loop.loop_var, points) for loop, points in zip(inner, grid, strict=True)]
+            values += [(loops[0].loop_var, np.int64(0)), (j.loop_var, np.int64(panel))]
+            lines |= set((np.asarray(evaluate(offset, values)) // 16).ravel().tolist())
+            assert locality == 2  # the second cache
+        following = (panel + 1) % (columns // lanes)
+        wanted = {
+            (k * columns + following * lanes + lane) // 16 for k in range(256) for lane in range(0, lanes, 16)
+        }
+        assert wanted <= lines and len(lines) <= 2 * len(wanted)
+
+
+def test_operand_is_streamed_when_no_panel_comes_after() -> None:
+    calls = prefetched(with_prefetches(matmul(), X86), "b")
+    assert [locality for _, _, locality in calls] == [3]
 
 
 @pytest.mark.parametrize(("target", "instruction"), [(X86, "prefetcht0"), (ARM, "prfm"), (ARM32, "pld")])

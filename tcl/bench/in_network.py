@@ -1,6 +1,6 @@
-"""What are prefetches worth in a network? ``python -m tcl.bench.prefetch NETWORK`` measures it.
+"""What are prefetches and shared rows worth in a network? ``python -m tcl.bench.in_network NETWORK`` measures it.
 
-A network of `tcl bench tune` is tuned once, and the schedules found are built with prefetches and without. The two
+A network of `tcl bench tune` is tuned once, and the schedules found are built with both and without either. The
 packages are timed in turns, in processes of their own.
 """
 
@@ -18,33 +18,38 @@ from tcl.compiler.latency import benchmark
 from tcl.jobs.tables import Table
 from tcl.settings import load_settings
 
-_WITH, _WITHOUT = "with prefetches", "without"
+_AS_BUILT = "as it is built"
+_VARIANTS = {
+    _AS_BUILT: {},
+    "without prefetches": {"prefetch": False},
+    "rows not shared out": {"by_rows": False},
+}
 
 
 def compare(runner: Runner, network: str, trials: int, rounds: int) -> Table:
-    """Time both packages of a network in `rounds` processes each.
+    """Time the packages of a network in `rounds` processes each.
 
     Returns
     -------
     Table
         One row a package: median, least and greatest latency of the rounds in ms, and the median of its ratios to
-        the other of the same round.
+        the first of the same round.
     """
     runner.start(network)
     arena = runner.arena(network)
     outcome = arena.run(Cell(network, "tcl", trials, 0))
     with tempfile.TemporaryDirectory() as folder:
-        packages = {name: Path(folder, name) for name in (_WITH, _WITHOUT)}
+        packages = {name: Path(folder, name) for name in _VARIANTS}
         for name, package in packages.items():
-            runner.package(arena.network, outcome, package, prefetch=name == _WITH)
+            runner.package(arena.network, outcome, package, **_VARIANTS[name])
         timed = benchmark(packages, None, rounds)
     rows = []
     for name, latency in timed.items():
         ms = [1e3 * seconds for seconds in latency.rounds]
-        ratio = latency.ratio(timed[_WITH])[0]
+        ratio = latency.ratio(timed[_AS_BUILT])[0]
         cells = (statistics.median(ms), min(ms), max(ms), ratio)
         rows.append((name, *(f"{cell:.3g}" for cell in cells)))
-    columns = ("package        ", "median ms", "least", "greatest", "ratio")
+    columns = ("package            ", "median ms", "least", "greatest", "ratio")
     return Table(f"{network}, {len(outcome.trials)} trials, {rounds} rounds", columns, rows)
 
 
