@@ -1,7 +1,7 @@
 """What are prefetches and shared rows worth in a network? ``python -m tcl.bench.in_network NETWORK`` measures it.
 
-A network of `tcl bench tune` is tuned once, and the schedules found are built with both and without either. The
-packages are timed in turns, in processes of their own.
+A network of `tcl bench tune` is tuned once, and the schedules found are built as always, and without either of the two.
+The packages are timed in turns, in processes of their own.
 """
 
 from __future__ import annotations

@@ -23,17 +23,19 @@ _BINARY = {
 
 
 def has(expr: Expr, variable: Var) -> bool:
-    """Whether a variable occurs in an index."""
+    """Whether a variable occurs in an index that `evaluate` can read."""
     if isinstance(expr, tirx.Var):
         return bool(expr.same_as(variable))
     return type(expr) in _BINARY and (has(expr.a, variable) or has(expr.b, variable))
 
 
-def is_readable(expr: Expr) -> bool:
-    """Whether `evaluate` can."""
+def is_readable(expr: Expr, variables: Sequence[Var]) -> bool:
+    """Whether `evaluate` can, given values of these variables."""
     if type(expr) in _BINARY:
-        return is_readable(expr.a) and is_readable(expr.b)
-    return isinstance(expr, tirx.Var | tirx.IntImm)
+        return is_readable(expr.a, variables) and is_readable(expr.b, variables)
+    if isinstance(expr, tirx.Var):
+        return any(expr.same_as(variable) for variable in variables)
+    return isinstance(expr, tirx.IntImm)
 
 
 def evaluate(expr: Expr, values: Sequence[tuple[Var, Any]]) -> Any:

@@ -157,7 +157,7 @@ class _Blocker(PyExprMutator):
             return self._blocked[expr][0]
         self._need_plain(expr)
         plain = self.visit_expr(expr)
-        if block == 1:
+        if block == 1:  # a view, which costs nothing to have again
             return self.builder_.emit(relax.op.reshape(plain, (*_shape(expr), 1)))
         blocked = self.builder_.emit(
             relax.op.layout_transform(plain, lambda n, c, h, w: (n, c // block, h, w, c % block))

@@ -10,7 +10,7 @@ the beginning of the next one. Here each reduction asks for the lines of its lar
 - Elsewhere the reduction asks for what it will read some 2000 cycles later.
 
 The prefetches are inserted into the scheduled program, after post-processing, so that traces and design spaces know
-nothing of them, and candidates are measured as they are built into a package.
+nothing of them, and candidates are measured with them.
 """
 
 from __future__ import annotations

@@ -22,9 +22,11 @@ _MOST_LINES = 16  # at once: about as many as a core can wait for
 _LEAST_WORK = 4  # multiply-adds of whole lines for each prefetch: it takes an instruction itself
 _LEAST_PANEL_WORK = 16  # the same for a panel: lines then come no faster than memory gives them
 _LEAST_PANEL_CYCLES = 1000.0  # of all passes over a panel
-_MOST_PANEL_BYTES = 512 << 10  # half of a core's second cache, which keeps it until it is needed
+_MOST_PANEL_BYTES = (
+    512 << 10
+)  # half of the second cache of a server's core, which keeps it until it is needed
 _MOST_PANEL_LINES = 64  # of the loop's body that asks for a share of them
-_MOST_POINTS = 1 << 12  # of a tile: more would be more lines than allowed anyway
+_MOST_POINTS = 1 << 12  # of a tile, to count its lines
 _FIRST_CACHE, _SECOND_CACHE = 3, 2  # LLVM's locality
 
 Stmt = Any
@@ -94,7 +96,7 @@ class Operand:
             offset = offset * extent + part.min
         bound = tirx.IndexMap(nest.axes, [offset], None).map_indices(nest.bindings)[0]
         self._offset = nest.analyzer.simplify(bound)
-        self.is_readable = is_readable(self._offset)
+        self.is_readable = is_readable(self._offset, [*nest.shared, *nest.variables])
         self._moves = [
             extent > 1 and has(self._offset, variable)
             for variable, extent in zip(nest.variables, nest.extents, strict=True)
@@ -115,16 +117,16 @@ class Operand:
         found = min(self._panels(), default=None)
         if found is None:
             return None
-        _, outer, level, share, step, lines = found
+        _, _, outer, level, (share, parts, step, lines) = found
         nest = self._nest
-        turn: Expr = 0  # which pass it is
+        turn: Expr = 0  # which pass it is; there may be more than parts
         for number in range(outer, level + 1):
             if not self._moves[number]:
                 turn = turn * nest.extents[number] + nest.variables[number]
-        base = self._next(outer, level)
+        base, first = self._next(outer, level), tirx.min(turn * share, parts - share)
         elements = _LINE_BYTES // self._each
         offsets = [
-            nest.analyzer.simplify(base + ((turn * share + part) * step + line) * elements)
+            nest.analyzer.simplify(base + ((first + part) * step + line) * elements)
             for part in range(share)
             for line in lines
         ]
@@ -149,14 +151,15 @@ class Operand:
                 return level, tuple(self._call(offset, _FIRST_CACHE) for offset in offsets)
         return None
 
-    def _panels(self) -> Iterator[tuple[float, int, int, int, int, tuple[int, ...]]]:
+    def _panels(self) -> Iterator[tuple[float, int, int, int, tuple[int, int, int, tuple[int, ...]]]]:
         """Panels and the places to ask for them.
 
         Yields
         ------
         tuple
-            Lines for each cycle of the passes, number of the loop that repeats the panel, number of the loop in whose
-            iterations to ask, parts to ask for in each, how many lines they lie apart, and the lines of the first.
+            The best are the smallest: lines for each cycle of the passes, passes, number of the loop that repeats the
+            panel, number of the loop in whose iterations to ask, and for what: parts at once, of how many, how many
+            lines they lie apart, and the lines of the first.
         """
         nest = self._nest
         for level in reversed(range(len(nest.extents))):
@@ -172,7 +175,8 @@ class Operand:
                 passes *= nest.extents[outer]
                 if panel > _MOST_PANEL_BYTES or not self._moves_around(outer):
                     break
-                share = math.ceil(len(lines) / len(part) / passes)
+                parts = len(lines) // len(part)
+                share = math.ceil(parts / passes)
                 asked = share * len(part)
                 cycles = nest.work(outer, self._each) * nest.extents[outer]
                 if (
@@ -181,7 +185,7 @@ class Operand:
                     and work >= _LEAST_PANEL_WORK * asked
                     and cycles >= _LEAST_PANEL_CYCLES
                 ):
-                    yield asked / work, outer, level, share, step, part
+                    yield asked / work, passes, outer, level, (share, parts, step, part)
 
     def _moves_around(self, outer: int) -> bool:
         """Whether a loop around another moves on in the operand."""

@@ -13,7 +13,7 @@ It is not seen where a program runs alone; therefore this is done to whole netwo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from tvm import relax, s_tir, tirx
 from tcl.compiler.indices import evaluate, is_readable
 from tcl.compiler.statements import loop_with, realize_with
 
-_MOST_SHARED = 0.5  # rows that more than one core computes, of all, where they count as shared out
+_MOST_SHARED = 0.5  # of the rows, computed by more than one core, where the cores still share out rows
 _MIXING = ("conv", "matmul")  # programs whose every result needs all channels ...
 _NOT_MIXING = ("depthwise",)  # ... but not these
 
@@ -85,9 +85,9 @@ def _choose(main: relax.Function, splits: dict[str, _Split]) -> list[str]:
         for binding in block.bindings:
             call = binding.value
             name = _called(call)
-            if name is None:  # a view
+            if name is None:  # a view, as a rule
                 sources = [v for v in relax.analysis.free_vars(call) if v in by_rows]
-                by_rows[binding.var] = all(by_rows[v] for v in sources)
+                by_rows[binding.var] = bool(sources) and all(by_rows[v] for v in sources)
                 continue
             split = splits.get(name)
             if name not in decided and split is not None:
@@ -114,8 +114,13 @@ def _called(call: relax.Expr) -> str | None:
 
 
 def _bytes(expr: relax.Expr) -> int:
-    """Size of a tensor; 0 of what is none."""
-    kind = expr.ty
+    """Size of a tensor or of a tuple of them; 0 of what is none."""
+    return _type_bytes(expr.ty)
+
+
+def _type_bytes(kind: Any) -> int:
+    if isinstance(kind, relax.TupleType):
+        return sum(map(_type_bytes, kind.fields))
     if getattr(kind, "shape", None) is None or not hasattr(kind, "dtype"):
         return 0
     width = (tvm.DataType(str(kind.dtype)).bits + 7) // 8
@@ -124,15 +129,13 @@ def _bytes(expr: relax.Expr) -> int:
 
 def _find_split(function: tirx.PrimFunc, cores: int) -> _Split | None:
     """The parallel loop that computes a program's result; None where its rows are not known."""
-    found: list[
-        tuple[Any, Any, Any, list[Any]]
-    ] = []  # parallel loop, block, region of a parameter, loops inside
+    found: list[_Write] = []
     names: list[str] = []
 
     def visit(stmt: Any, parallel: Any, loops: list[Any]) -> None:
         if isinstance(stmt, tirx.For):
             if int(stmt.kind) == tirx.ForKind.PARALLEL:
-                visit(stmt.body, stmt, [])
+                visit(stmt.body, stmt, loops)
             else:
                 visit(stmt.body, parallel, [*loops, stmt.loop_var])
         elif isinstance(stmt, tirx.SeqStmt):
@@ -142,14 +145,11 @@ def _find_split(function: tirx.PrimFunc, cores: int) -> _Split | None:
             names.append(stmt.block.name_hint)
             for region in stmt.block.writes:
                 if parallel is not None and any(region.source.same_as(p) for p in function.params):
-                    found.append((parallel, stmt, region, loops))
+                    found.append(_Write(parallel, stmt, region, loops))
             visit(stmt.block.body, parallel, loops)
 
     visit(function.body, None, [])
-    if not found:
-        return None
-    loop, realize, region, loops = found[-1]
-    rows = _rows(loop, realize, region, loops)
+    rows = found[-1].rows() if found else None
     if rows is None:
         return None
     mixes = any(word in name for name in names for word in _MIXING) and not any(
@@ -161,44 +161,74 @@ def _find_split(function: tirx.PrimFunc, cores: int) -> _Split | None:
     best = min(strides, key=lambda stride: (shared[stride], stride))
     if shared[1] <= _MOST_SHARED:
         best = 1
-    return _Split(loop, best, shared[best] <= _MOST_SHARED, mixes)
+    return _Split(found[-1].loop, best, shared[best] <= _MOST_SHARED, mixes)
 
 
-def _rows(loop: Any, realize: Any, region: Any, loops: Sequence[Any]) -> np.ndarray | None:
-    """The first row that each iteration of a parallel loop writes; None where it is no arithmetic of loops."""
-    axis = 2 if len(region.region) == 5 else len(region.region) - 2  # NCHW[b]c, or matrices
-    if axis < 0:
-        return None
-    axes = [variable.var for variable in realize.block.iter_vars]
-    index = tirx.IndexMap(axes, [region.region[axis].min], None).map_indices(list(realize.iter_values))[0]
-    if not is_readable(index):
-        return None
-    count = int(loop.extent)
-    values = [(loop.loop_var, np.arange(count)), *((variable, np.int64(0)) for variable in loops)]
-    return np.broadcast_to(np.asarray(evaluate(index, values)), (count,))
+@dataclass(frozen=True)
+class _Write:
+    """Where a program writes its result.
+
+    Attributes
+    ----------
+    loop
+        The parallel loop around it.
+    realize, region
+        The block, and what it writes.
+    others
+        Variables of the other loops around it.
+    """
+
+    loop: Any
+    realize: Any
+    region: Any
+    others: list[Any]
+
+    def rows(self) -> np.ndarray | None:
+        """The first row that each iteration of the parallel loop writes, counted through the batch.
+
+        None where there are no rows (only blocked maps and matrices have them), or they are not known.
+        """
+        loop, shape = self.loop, [int(extent) for extent in self.region.source.shape]
+        if len(shape) == 5:  # NCHW[b]c
+            axes = [0, 2]
+        elif len(shape) in (2, 3):
+            axes = list(range(len(shape) - 1))
+        else:
+            return None
+        whole = isinstance(loop.extent, tirx.IntImm) and int(loop.extent) > 0 and loop.step is None
+        if not whole or not isinstance(loop.min, tirx.IntImm) or int(loop.min) != 0:
+            return None
+        row: Any = 0
+        for axis in axes:
+            row = row * shape[axis] + self.region.region[axis].min
+        variables = [variable.var for variable in self.realize.block.iter_vars]
+        index = tirx.IndexMap(variables, [row], None).map_indices(list(self.realize.iter_values))[0]
+        if not is_readable(index, [loop.loop_var, *self.others]):
+            return None
+        count = int(loop.extent)
+        values = [(loop.loop_var, np.arange(count)), *((variable, np.int64(0)) for variable in self.others)]
+        return np.broadcast_to(np.asarray(evaluate(index, values)), (count,))
 
 
-def _order(iteration: Any, stride: int, count: int) -> Any:
-    """Which iteration of the loop is done as number `iteration`; a permutation, of numbers or of an expression."""
-    return iteration % stride * (count // stride) + iteration // stride
+def _order(position: Any, stride: int, count: int) -> Any:
+    """Which iteration of the loop is done at a position; a permutation, of numbers or of an expression."""
+    return position % stride * (count // stride) + position // stride
 
 
 def _shared(rows: np.ndarray, cores: int) -> float:
     """Of the rows, in the order of iterations, how many more than one core computes."""
     part = math.ceil(len(rows) / cores)
     owners: dict[int, set[int]] = {}
-    for iteration, row in enumerate(rows.tolist()):
-        owners.setdefault(row, set()).add(iteration // part)
-    return sum(len(cores) > 1 for cores in owners.values()) / len(owners)
+    for position, row in enumerate(rows.tolist()):
+        owners.setdefault(row, set()).add(position // part)
+    return sum(len(found) > 1 for found in owners.values()) / len(owners)
 
 
 def _reorder(function: tirx.PrimFunc, split: _Split) -> tirx.PrimFunc:
     """Let a parallel loop go through its iterations in another order."""
     loop, count = split.loop, int(split.loop.extent)
     place = tirx.Var(f"{loop.loop_var.name}_by_rows", loop.loop_var.ty)
-    iteration = tirx.floormod(place, split.stride) * (count // split.stride) + tirx.floordiv(
-        place, split.stride
-    )
+    iteration = _order(place, split.stride, count)
     inner = tirx.PrimFunc([loop.loop_var, *function.params], loop.body)
     body = inner.specialize({loop.loop_var: iteration}).body
     reordered = tirx.For(place, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations)

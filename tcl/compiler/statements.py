@@ -13,7 +13,9 @@ Stmt = Any
 def loop_with(loop: tirx.For, body: Stmt, annotations: Mapping[str, Any] | None = None) -> tirx.For:
     """Return a loop with another body, and with other annotations where they are given."""
     notes = loop.annotations if annotations is None else annotations
-    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, notes)
+    return tirx.For(
+        loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, notes, loop.step
+    )
 
 
 def realize_with(realize: s_tir.SBlockRealize, body: Stmt) -> s_tir.SBlockRealize:
