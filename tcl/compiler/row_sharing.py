@@ -217,11 +217,10 @@ def _order(position: Any, stride: int, count: int) -> Any:
 
 def _shared(rows: np.ndarray, cores: int) -> float:
     """Of the rows, in the order of iterations, how many more than one core computes."""
-    part = math.ceil(len(rows) / cores)
-    owners: dict[int, set[int]] = {}
-    for position, row in enumerate(rows.tolist()):
-        owners.setdefault(row, set()).add(position // part)
-    return sum(len(found) > 1 for found in owners.values()) / len(owners)
+    core = np.arange(len(rows)) // math.ceil(len(rows) / cores)
+    pairs = np.unique(rows * cores + core)
+    _, owners = np.unique(pairs // cores, return_counts=True)
+    return float((owners > 1).mean())
 
 
 def _reorder(function: tirx.PrimFunc, split: _Split) -> tirx.PrimFunc:
