@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tcl.bench import prefetch
+from tcl.bench import in_network
 from tcl.bench.tune import bench_tune
 from tcl.bench.tune_contenders import Arena
 from tcl.bench.tune_figures import geometric_mean, reach
@@ -107,11 +107,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.mark.slow
-def test_prefetches_are_compared_with_the_same_schedules_without(project: Settings) -> None:
+def test_packages_of_the_same_schedules_are_compared(project: Settings) -> None:
     params = read_params(project.root / "params.yaml")["tiny"]
     runner = Runner(project, params, project.state_dir / "bench" / "tune")
-    table = prefetch.compare(runner, params.networks[0], trials=2, rounds=1)
-    assert [row[0] for row in table.rows] == ["with prefetches", "without"]
+    table = in_network.compare(runner, params.networks[0], trials=2, rounds=1)
+    assert [row[0] for row in table.rows] == [
+        "as it is built",
+        "without prefetches",
+        "rows not shared out",
+    ]
     assert all(float(cell) > 0 for row in table.rows for cell in row[1:])
     assert float(table.rows[0][-1]) == 1
 
