@@ -16,10 +16,8 @@ ARM = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72", "nu
 ARM32 = {"kind": "llvm", "mtriple": "armv7l-linux-gnueabihf", "mcpu": "cortex-a9", "num-cores": 2}
 
 
-def matmul(
-    depth: int = 256, columns: int = 256, rows: int = 16, tile: int = 8, lanes: int = 16, chunk: int = 32
-) -> Any:
-    """A matrix product with a tile of accumulators, `chunk` steps of the reduction at a time, as tuned ones have."""
+def product(rows: int, depth: int, columns: int) -> Any:
+    """An unscheduled matrix product."""
     tvm = import_tvm()
     from tvm import s_tir, te
 
@@ -28,7 +26,14 @@ def matmul(
     k = te.reduce_axis((0, depth), name="k")
     c = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
     function = te.create_prim_func([a, b, c]).with_attr("global_symbol", "main")
-    schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
+    return s_tir.Schedule(tvm.IRModule({"main": function}))
+
+
+def matmul(
+    depth: int = 256, columns: int = 256, rows: int = 16, tile: int = 8, lanes: int = 16, chunk: int = 32
+) -> Any:
+    """A matrix product with a tile of accumulators, `chunk` steps of the reduction at a time, as tuned ones have."""
+    schedule = product(rows, depth, columns)
     block = schedule.get_sblock("c")
     i, j, k = schedule.get_loops(block)
     i, i_tile = schedule.split(i, [None, tile])
@@ -47,16 +52,7 @@ def matmul(
 
 def panels(columns: int, passes: int, lanes: int, chunk: int, depth: int = 256, tile: int = 4) -> Any:
     """A matrix product whose panels of `lanes` columns are read in `passes` passes, one for each tile of rows."""
-    tvm = import_tvm()
-    from tvm import s_tir, te
-
-    rows = 2 * passes * tile
-    a = te.placeholder((rows, depth), name="a")
-    b = te.placeholder((depth, columns), name="b")
-    k = te.reduce_axis((0, depth), name="k")
-    c = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
-    function = te.create_prim_func([a, b, c]).with_attr("global_symbol", "main")
-    schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
+    schedule = product(2 * passes * tile, depth, columns)
     block = schedule.get_sblock("c")
     i, j, k = schedule.get_loops(block)
     half, i, i_tile = schedule.split(i, [2, passes, tile])
