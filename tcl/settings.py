@@ -105,8 +105,8 @@ class LearningSettings:
 class TuningSettings:
     """`[tuning]`: the search of a compile."""
 
-    trials: int = _number(64, 0)
-    """Candidates measured per network; 0 compiles by the model's word alone."""
+    trials: int = _number(256, 0)
+    """Candidates measured per network at most; the search ends sooner when none promises a gain. 0 compiles by the model's word alone."""
     population: int = _number(256, 2)
     """Candidates that the search keeps per generation."""
     seed: int = _number(0, 0)

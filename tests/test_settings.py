@@ -12,7 +12,7 @@ from tcl.settings import load_settings
 def test_load_settings_returns_defaults_and_paths_when_folder_is_empty(tmp_path: Path) -> None:
     settings = load_settings(tmp_path, environ={})
     assert settings.measure.fraction == 0.1
-    assert settings.tuning.trials == 64
+    assert settings.tuning.trials == 256
     assert not settings.dvc.git_commit
     assert settings.data_dir == tmp_path / "data"
     assert settings.prefect_home == tmp_path / ".tcl" / "prefect"
