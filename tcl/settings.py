@@ -106,7 +106,7 @@ class TuningSettings:
     """`[tuning]`: the search of a compile."""
 
     trials: int = _number(256, 0)
-    """Candidates measured per network at most; the search ends sooner when none promises a gain. 0 compiles by the model's word alone."""
+    """Candidates measured per network at most, fewer when none promises a gain; 0 goes by the model alone."""
     population: int = _number(256, 2)
     """Candidates that the search keeps per generation."""
     seed: int = _number(0, 0)
