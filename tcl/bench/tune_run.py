@@ -225,8 +225,9 @@ class Runner:
 
     def _tuned_package(self, network: str) -> str | None:
         """Name of the package of TCL's first seed; None before there is one."""
-        first = next((c for c in cells(self.params) if (c.network, c.contender) == (network, "tcl")), None)
-        return first.name if first and first.name in self._packages(network) else None
+        packages = self._packages(network)
+        searches = [c.name for c in cells(self.params) if c.contender == "tcl" and c.seed == 0]
+        return next((name for name in searches if name in packages), None)
 
     def _package_folder(self, name: str) -> Path:
         return self.folder / "packages" / name
@@ -258,10 +259,13 @@ class Runner:
         from tcl.features.batch import FEATURE_VERSION
 
         names = ["device", "teachers", "fraction", "epochs", "visits", "build_workers", "cell_minutes"]
-        timing = name.endswith(".latency")
-        sizes = {name: getattr(self.params, name) for name in names + timing * ["engines", "latency_rounds"]}
-        if timing:
-            sizes["packages"] = self._packages(name.removesuffix(".latency"))
+        stem, _, kind = name.rpartition(".")
+        names += {"latency": ["engines", "latency_rounds"], "profile": ["latency_rounds"]}.get(kind, [])
+        sizes = {name: getattr(self.params, name) for name in names}
+        if kind == "latency":
+            sizes["packages"] = self._packages(stem)
+        elif kind == "profile":
+            sizes["package"] = self._tuned_package(stem)
         return json.loads(
             json.dumps(
                 {

@@ -157,6 +157,11 @@ def test_bench_tune_measures_every_contender_and_nothing_again(project: Settings
     assert kept == {path: path.stat().st_mtime_ns for path in kept}
     assert markdown({"tiny": json.loads((results / "tune_tiny.json").read_text())}) == report
 
+    params, folder = read_params(project.root / "params.yaml")["tiny"], project.state_dir / "bench/tune"
+    assert Runner(project, params, folder).read("product.profile") is not None
+    retuned = Runner(project, replace(params, trials={**params.trials, "tcl": 5}), folder)
+    assert retuned.read("product.profile") is None, "it is of the package before"
+
 
 def test_run_names_what_is_missing_when_there_is_no_time(project: Settings, tmp_path: Path) -> None:
     params = replace(read_params(project.root / "params.yaml")["tiny"], minutes=0)
