@@ -11,13 +11,13 @@ from typing import Any
 
 from tcl.bench.learn_baselines import load_stores, numbered
 from tcl.bench.learn_data import own_datasets, public_datasets
-from tcl.bench.learn_report import machine, markdown, plot_data, summarise
+from tcl.bench.learn_report import markdown, plot_data, summarise
 from tcl.bench.learn_run import run
 from tcl.bench.learn_study import LearnParams, Study
+from tcl.bench.machine import machine
 from tcl.bench.params import read_studies
 from tcl.devices.store import DeviceStore
 from tcl.errors import BadInput
-from tcl.features.batch import FEATURE_VERSION
 from tcl.files import atomic_json, atomic_write
 from tcl.records.store import RecordStore
 from tcl.settings import Settings
@@ -29,6 +29,8 @@ def bench_learn(
     settings: Settings, studies: Sequence[str], logs: Path | None = None, minutes: float | None = None
 ) -> dict[str, dict[str, Any]]:
     """Run studies of `params.yaml` and write `docs/results/learn_STUDY.json`, `.csv` (for plots) and `learn.md`.
+
+    The measurements behind them are kept in `learn_STUDY.jsonl`, from which a later run goes on.
 
     Parameters
     ----------
@@ -69,7 +71,8 @@ def bench_learn(
 
 def _study(settings: Settings, name: str, params: LearnParams, logs: Path | None) -> None:
     cache = settings.state_dir / "bench" / "learn"
-    results, missing = run(_make_study(settings, params, logs, cache, cache / name), cache / name)
+    measured = settings.root / RESULTS / f"learn_{name}.jsonl"
+    results, missing = run(_make_study(settings, params, logs, cache, cache / name), measured)
     about: dict[str, Any] = {
         "command": f"tcl bench learn {name}" + (" --logs FOLDER" if params.data == "public" else ""),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -87,10 +90,10 @@ def _make_study(settings: Settings, params: LearnParams, logs: Path | None, cach
         if logs is None:
             raise BadInput("this study needs the public logs; name their folder with --logs")
         datasets, seconds = public_datasets(logs, cache, params.first)
-        return Study(datasets, params, own / f"knowledge-{FEATURE_VERSION}", seconds)
+        return Study(datasets, params, own, seconds)
     store, known = RecordStore(settings.data_dir), DeviceStore(settings.devices_dir)
     devices = {name: known.get(name) for name in store.devices()}
     datasets, seconds = own_datasets(store, list(devices.values()), params.first)
     target = datasets[params.target] = numbered(datasets[params.target])
     stores = load_stores(store, devices[params.target], target, own / "stores.npz")
-    return Study(datasets, params, own / f"knowledge-{FEATURE_VERSION}", seconds, stores)
+    return Study(datasets, params, own, seconds, stores)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterable
 from typing import Any
 
@@ -40,7 +39,7 @@ Summary = dict[str, dict[str, dict[str, dict[str, float]]]]
 def summarise(results: dict[Cell, Metrics]) -> Summary:
     """Mean and spread over the seeds."""
     values: dict[str, dict[str, dict[str, list[float]]]] = {}
-    for cell, metrics in sorted(results.items(), key=lambda item: item[0].seed):
+    for cell, metrics in sorted(results.items(), key=lambda item: item[0].work.seed):
         row = values.setdefault(cell.table, {}).setdefault(cell.row, {})
         for name, value in metrics.items():
             row.setdefault(name, []).append(value)
@@ -97,14 +96,6 @@ def markdown(studies: dict[str, dict[str, Any]]) -> str:
                 rows = {**summary["bracket"], **summary[table]}
                 lines += [f"### {title}", "", *_table(rows, COLUMNS[table]), ""]
     return "\n".join(lines)
-
-
-def machine() -> str:
-    """The machine in a few words."""
-    from tcl.devices.host import detect_host
-
-    facts: dict[str, Any] = detect_host().facts
-    return f"{facts.get('cpu_model', platform.processor())}, {facts.get('cores', '?')} cores"
 
 
 def _table(rows: dict[str, dict[str, dict[str, float]]], columns: Iterable[str]) -> list[str]:

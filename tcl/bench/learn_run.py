@@ -1,6 +1,6 @@
-"""Runs the cells of the learning benchmark's tables in a few processes.
+"""Runs the measurements of the learning benchmark's tables in a few processes.
 
-Each finished cell is kept and none is begun when the time is over, so that a run can be bounded, interrupted and
+Each finished one is kept and none is begun when the time is over, so that a run can be bounded, interrupted and
 continued.
 """
 
@@ -15,27 +15,32 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tcl.bench.learn_baselines import NAMES as TVM_MODELS
 from tcl.bench.learn_study import LearnParams, Metrics, Study
+from tcl.bench.machine import machine
 from tcl.console import progress
-from tcl.features.batch import FEATURE_VERSION
 
 SAMPLERS = ("random", "u", "d", "r", "du", "ru", "rd", "rdu")
 NETWORKS = ("mlp", "lstm", "tlp", "mamba1", "mamba2")
 METHODS = ("from scratch", "fine-tuning", "joint", "CKD")
-ABLATION = ("none", "+RDU", "+Mamba", "+CKD")
+
+
+@dataclass(frozen=True)
+class Work:
+    """One measurement: a method of the study, its arguments, and the seed."""
+
+    method: str
+    arguments: tuple[Any, ...]
+    seed: int
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table: which table and row, and which seed; `arguments` go to the study's method."""
+    """One number of a table: which table and row, and what is measured for it. Rows may share a measurement."""
 
     table: str
     row: str
-    seed: int
-    arguments: tuple[Any, ...]
+    work: Work
 
 
 def cells(params: LearnParams) -> list[Cell]:
@@ -51,16 +56,18 @@ def cells(params: LearnParams) -> list[Cell]:
 def _main_cells(params: LearnParams) -> Iterator[Cell]:
     for seed in range(params.seeds):
         for row in ("random", "oracle"):
-            yield Cell("bracket", row, seed, (row,))
+            yield Cell("bracket", row, Work("bracket", (row,), seed))
         for terms in SAMPLERS:
             yield _sampler(terms, params.fraction, seed)
         yield _sampler("random", 1.0, seed)
         for name in NETWORKS + (TVM_MODELS if params.data == "shipped" else ()):
-            yield Cell("network", f"{name}, equal data", seed, (name, "data"))
+            yield Cell("network", f"{name}, equal data", Work("network", (name, "data", "random"), seed))
         for method in METHODS:
             yield _transfer(method, params.orders[0], seed)
-        for row in ABLATION:
-            yield Cell("ablation", row, seed, (row,))
+        yield Cell("ablation", "none", Work("network", ("tlp", "data", "random"), seed))
+        yield Cell("ablation", "+RDU", Work("network", ("tlp", "data", "rdu"), seed))
+        yield Cell("ablation", "+Mamba", Work("sampler", ("rdu", params.fraction), seed))
+        yield Cell("ablation", "+CKD", Work("continual", (), seed))
 
 
 def _more_cells(params: LearnParams) -> Iterator[Cell]:
@@ -69,29 +76,30 @@ def _more_cells(params: LearnParams) -> Iterator[Cell]:
             for terms in ("random", "rdu"):
                 yield _sampler(terms, fraction, seed)
         for name in NETWORKS:
-            yield Cell("network", f"{name}, equal time", seed, (name, "time"))
+            yield Cell("network", f"{name}, equal time", Work("network", (name, "time", "random"), seed))
         for order in params.orders[1:]:
             for method in METHODS:
                 yield _transfer(method, order, seed)
 
 
 def _sampler(terms: str, fraction: float, seed: int) -> Cell:
-    return Cell("sampler", f"{terms} {fraction:.0%}", seed, (terms, fraction))
+    return Cell("sampler", f"{terms} {fraction:.0%}", Work("sampler", (terms, fraction), seed))
 
 
 def _transfer(method: str, order: tuple[str, ...], seed: int) -> Cell:
-    return Cell("transfer", f"{method}, {' → '.join(order)}", seed, (method, order))
+    return Cell("transfer", f"{method}, {' → '.join(order)}", Work("transfer", (method, order), seed))
 
 
-def run(study: Study, folder: Path) -> tuple[dict[Cell, Metrics], list[Cell]]:
+def run(study: Study, path: Path) -> tuple[dict[Cell, Metrics], list[Cell]]:
     """Measure all cells that the time allows.
 
     Parameters
     ----------
     study
         The data and the sizes.
-    folder
-        Keeps finished cells (`cells.jsonl`) of the same data, params and feature version.
+    path
+        Keeps finished measurements, a line each; those of the same data, params, feature version and machine are not
+        made again.
 
     Returns
     -------
@@ -99,34 +107,36 @@ def run(study: Study, folder: Path) -> tuple[dict[Cell, Metrics], list[Cell]]:
         The metrics of each finished cell, and the cells that there was no time for.
     """
     params = study.params
-    context = _context(study)
-    results = _finished(folder / "cells.jsonl", context)
-    left = [cell for cell in cells(params) if cell not in results]
+    context = f"{study.digest()}, {machine()}"
+    done = _finished(path, context)
+    wanted = cells(params)
+    left = [work for work in dict.fromkeys(cell.work for cell in wanted) if work not in done]
     deadline = time.monotonic() + 60 * params.minutes
     global _study
     _study = study  # the workers are forks of this process and find the data here
     with (
         ProcessPoolExecutor(params.workers, multiprocessing.get_context("fork"), _one_thread) as pool,
-        (folder / "cells.jsonl").open("a") as file,
-        progress("cells of the learning benchmark", len(left)) as advance,
+        path.open("a") as file,
+        progress("measurements of the learning benchmark", len(left)) as advance,
     ):
-        running: dict[Future[Metrics], Cell] = {}
+        running: dict[Future[Metrics], Work] = {}
         while left or running:
             while left and len(running) < params.workers and time.monotonic() < deadline:
-                cell = left.pop(0)
-                running[pool.submit(_measure, cell)] = cell
+                work = left.pop(0)
+                running[pool.submit(_measure, work)] = work
             if not running:
                 break
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                cell = running.pop(future)
-                results[cell] = future.result()
+            finished, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in finished:
+                work = running.pop(future)
+                done[work] = future.result()
                 file.write(
-                    json.dumps({"context": context, "cell": asdict(cell), "metrics": results[cell]}) + "\n"
+                    json.dumps({"context": context, "work": asdict(work), "metrics": done[work]}) + "\n"
                 )
                 file.flush()
-                advance(1, f"{cell.table} {cell.row}")
-    return results, left
+                advance(1, f"{work.method} {work.arguments}")
+    results = {cell: done[cell.work] for cell in wanted if cell.work in done}
+    return results, [cell for cell in wanted if cell not in results]
 
 
 _study: Study
@@ -138,37 +148,20 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def _measure(cell: Cell) -> Metrics:
-    return getattr(_study, cell.table)(*cell.arguments, cell.seed)
+def _measure(work: Work) -> Metrics:
+    return getattr(_study, work.method)(*work.arguments, work.seed)
 
 
-def _context(study: Study) -> dict[str, Any]:
-    """What a kept cell must agree with to be used."""
-    sizes = asdict(study.params)
-    for name in (
-        "minutes",
-        "workers",
-        "seeds",
-        "orders",
-        "fractions",
-    ):  # which cells there are, not what they give
-        sizes.pop(name)
-    data = {
-        name: [len(dataset), float(np.log(dataset.weights).sum())] for name, dataset in study.datasets.items()
-    }
-    return json.loads(json.dumps({"params": sizes, "data": data, "feature_version": FEATURE_VERSION}))
-
-
-def _finished(path: Path, context: dict[str, Any]) -> dict[Cell, Metrics]:
+def _finished(path: Path, context: str) -> dict[Work, Metrics]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    found: dict[Cell, Metrics] = {}
+    found: dict[Work, Metrics] = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
             entry = json.loads(line)
-        except ValueError:  # cut by a kill; the cell runs again
+        except ValueError:  # cut by a kill; it is measured again
             continue
         if entry["context"] == context:
-            found[Cell(**{**entry["cell"], "arguments": _tuples(entry["cell"]["arguments"])})] = entry[
+            found[Work(**{**entry["work"], "arguments": _tuples(entry["work"]["arguments"])})] = entry[
                 "metrics"
             ]
     return found

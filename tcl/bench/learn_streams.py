@@ -29,9 +29,7 @@ class _Stream(ABC):
         self.data = [each_task(first, 1.0, lambda rows, _: rng.permutation(rows)[: study.params.first_rows])]
 
     def labels(self, device: str) -> LabelledDataset:
-        self.data.append(
-            self.study.draw(self.study.fold(device, self.seed)[0], self.study.params.fraction, self.seed)
-        )
+        self.data.append(self.study.chosen(device, "random", self.study.params.fraction, self.seed))
         return self.data[-1]
 
     def train(self, model: CostModel, data: LabelledDataset) -> None:
@@ -55,7 +53,9 @@ class _Scratch(_Stream):
     """A model for each device."""
 
     def learn(self, device: str) -> None:
-        self.train(build_model(CostModelConfig(), self.seed), self.labels(device))
+        learned = self.study.scratch(device, "random", self.study.params.fraction, self.seed)
+        self.seconds += learned.seconds
+        self.models.append(learned.model)
 
     def remembering(self) -> list[CostModel]:
         return self.models
@@ -84,7 +84,7 @@ class _Continual(_Stream):
 
     def learn(self, device: str) -> None:
         data = self.labels(device)
-        model, seconds = self.study.progress(self.base, data, self.seed)
+        model, seconds = self.study.progress(self.base, device, "random", self.seed)
         started = time.process_time()
         self.base = self.study.compress(self.base, model, device, data, self.seed)
         self.seconds += seconds + time.process_time() - started

@@ -6,9 +6,11 @@ folds, each workload is judged once.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from tcl.bench.learn_baselines import Stores
 from tcl.bench.learn_data import each_task
 from tcl.bench.learn_networks import Tlp
 from tcl.bench.learn_streams import METHODS
+from tcl.costmodel.checkpoint import load_model, save_model
 from tcl.costmodel.groups import relevance
 from tcl.costmodel.losses import target_score
 from tcl.costmodel.metrics import mean_ratio, rank_correlation, top_k
@@ -30,6 +33,7 @@ from tcl.distillation.gates import consolidate
 from tcl.distillation.knowledge import KnowledgeBase, load_knowledge_base, save_knowledge_base
 from tcl.distillation.options import DistillOptions
 from tcl.distillation.stages import Stages
+from tcl.features.batch import FEATURE_VERSION
 from tcl.features.dataset import LabelledDataset
 from tcl.sampling.rdu import select
 
@@ -87,6 +91,16 @@ class LearnParams:
     workers: int = 2
 
 
+@dataclass(frozen=True)
+class Learned:
+    """A trained model with its quality by early stopping's tasks, the training's seconds, and the rows it learned."""
+
+    model: CostModel
+    quality: float
+    seconds: float
+    rows: int
+
+
 @dataclass
 class Study:
     """One data set with the experiments on it.
@@ -98,7 +112,7 @@ class Study:
     params
         Sizes.
     cache
-        Where the knowledge bases of first devices are kept, which many cells begin with.
+        Where the models are kept that many cells begin with.
     encode_seconds
         Time to encode the features of one candidate.
     stores
@@ -119,20 +133,18 @@ class Study:
 
     def sampler(self, terms: str, fraction: float, seed: int) -> Metrics:
         """The cost model from scratch on what a sampler chose; `terms` of "r", "d", "u", or "random"."""
-        training, test = self.fold(self.params.target, seed)
-        chosen = (
-            self.draw(training, fraction, seed)
-            if terms == "random"
-            else self.rdu(training, terms, fraction, seed)
-        )
-        model = build_model(CostModelConfig(), seed)
-        report = self.fit(model, chosen, seed)
-        return self.judged(model, test, report) | {"rows": len(chosen)}
+        _, test = self.fold(self.params.target, seed)
+        learned = self.scratch(self.params.target, terms, fraction, seed)
+        return self.judged(learned.model, test, learned.seconds) | {"rows": learned.rows}
 
-    def network(self, name: str, equal: str, seed: int) -> Metrics:
-        """A network from scratch on the same random rows; `equal` is "data" or "time"."""
-        training, test = self.fold(self.params.target, seed)
-        chosen = self.draw(training, self.params.fraction, seed)
+    def network(self, name: str, equal: str, terms: str, seed: int) -> Metrics:
+        """A network from scratch, each on the same rows, which a sampler chose; `equal` is "data" or "time"."""
+        target, fraction = self.params.target, self.params.fraction
+        _, test = self.fold(target, seed)
+        if (name, equal) == (CostModelConfig().block, "data"):
+            learned = self.scratch(target, terms, fraction, seed)
+            return self.judged(learned.model, test, learned.seconds) | _trust(learned.model, test)
+        chosen = self.chosen(target, terms, fraction, seed)
         if self.stores is not None and name in baselines.NAMES:
             scores, seconds, scoring = baselines.rank(name, self.stores, chosen, test, seed)
             rate = 1 / (self.stores.seconds + scoring / len(test))
@@ -140,7 +152,7 @@ class Study:
         model = make_network(name, seed)
         budget = self.params.budget_seconds if equal == "time" else None
         report = self.fit(model, chosen, seed, seconds=budget)
-        return self.judged(model, test, report) | _trust(model, test)
+        return self.judged(model, test, report.seconds) | _trust(model, test)
 
     def transfer(self, method: str, order: tuple[str, ...], seed: int) -> Metrics:
         """Learn the devices of a stream one by one; judged on each new one, and on all earlier ones at the end."""
@@ -156,26 +168,25 @@ class Study:
         found = {name: float(np.mean([metrics[name] for metrics in new])) for name in new[0]}
         return found | {"forgetting": lost, "parameters": run.parameters(), "seconds": run.seconds}
 
-    def ablation(self, row: str, seed: int) -> Metrics:
-        """The paper's ablation: each row adds one part to the row before."""
-        training, test = self.fold(self.params.target, seed)
-        if row == "none":
-            chosen = self.draw(training, self.params.fraction, seed)
-        else:
-            chosen = self.rdu(training, "rdu", self.params.fraction, seed)
-        if row == "+CKD":
-            model, seconds = self.progress(self.knowledge(self.params.source, seed), chosen, seed)
-            return _judge(test, model.score(test.batch)[0]) | {
-                "parameters": parameter_count(model),
-                "seconds": seconds,
-            }
-        network = build_model(CostModelConfig(), seed) if row == "+Mamba" else make_network("tlp", seed)
-        return self.judged(network, test, self.fit(network, chosen, seed))
+    def continual(self, seed: int) -> Metrics:
+        """The full method on the target: what RDU chose, learned with the source device's knowledge base."""
+        _, test = self.fold(self.params.target, seed)
+        base = self.knowledge(self.params.source, seed)
+        model, seconds = self.progress(base, self.params.target, "rdu", seed)
+        about = {"parameters": parameter_count(model), "seconds": seconds}
+        return _judge(test, model.score(test.batch)[0]) | about
 
     def fold(self, device: str, seed: int) -> tuple[LabelledDataset, LabelledDataset]:
         """(training, held-out) workloads of a seed."""
         parts = list(folds(self.datasets[device], self.params.folds, seed=0))
         return parts[seed % self.params.folds]
+
+    def chosen(self, device: str, terms: str, fraction: float, seed: int) -> LabelledDataset:
+        """What a sampler chooses of a device's training workloads; `terms` of "r", "d", "u", or "random"."""
+        training, _ = self.fold(device, seed)
+        if terms == "random":
+            return self.draw(training, fraction, seed)
+        return self.rdu(training, terms, fraction, seed)
 
     def draw(self, dataset: LabelledDataset, fraction: float, seed: int) -> LabelledDataset:
         """A random share of each task's candidates, at least two."""
@@ -209,7 +220,7 @@ class Study:
 
     def knowledge(self, device: str, seed: int) -> KnowledgeBase:
         """The knowledge base that has learned one device, from its training workloads."""
-        folder = self.cache / f"{device}-{seed}"
+        folder = self.cache / self.digest() / f"{device}-{seed}"
         if not (folder / "model.json").exists():
             training, _ = self.fold(device, seed)
             training = each_task(
@@ -222,15 +233,27 @@ class Study:
             save_knowledge_base(self.compress(None, model, device, training, seed), folder, {})
         return load_knowledge_base(folder)[0]
 
+    def scratch(self, device: str, terms: str, fraction: float, seed: int) -> Learned:
+        """The cost model from scratch on what a sampler chose of a device, which many cells look at."""
+        folder = self.cache / self.digest() / f"{device}-{terms}-{fraction}-{seed}"
+        if not (folder / "model.json").exists():
+            chosen = self.chosen(device, terms, fraction, seed)
+            model = build_model(CostModelConfig(), seed)
+            report = self.fit(model, chosen, seed)
+            metadata = {"quality": _kept_quality(report), "seconds": report.seconds, "rows": len(chosen)}
+            save_model(model, folder, metadata)
+        model, about = load_model(folder)
+        return Learned(model, **about)
+
     def progress(
-        self, knowledge_base: KnowledgeBase, dataset: LabelledDataset, seed: int
+        self, knowledge_base: KnowledgeBase, device: str, terms: str, seed: int
     ) -> tuple[CostModel, float]:
         """The model that the gate of negative transfer lets through, by its early-stopping tasks; training seconds."""
-        scratch = build_model(knowledge_base.model.config, seed)
+        scratch = self.scratch(device, terms, self.params.fraction, seed)
         column = active_column(knowledge_base, seed)
-        reports = [self.fit(model, dataset, seed) for model in (scratch, column)]
-        quality = [report.curve[report.best_epoch]["smooth_quality"] for report in reports]
-        return (column if quality[1] > quality[0] else scratch), sum(report.seconds for report in reports)
+        report = self.fit(column, self.chosen(device, terms, self.params.fraction, seed), seed)
+        model = column if _kept_quality(report) > scratch.quality else scratch.model
+        return model, scratch.seconds + report.seconds
 
     def compress(
         self,
@@ -250,17 +273,29 @@ class Study:
                 knowledge_base, model, device, training, validation, validation, distilling, stages
             )[0]
 
-    def judged(self, model: Scorer, test: LabelledDataset, report: TrainReport) -> Metrics:
-        """Everything a table may show of a trained model."""
+    def judged(self, model: Scorer, test: LabelledDataset, seconds: float) -> Metrics:
+        """Everything a table may show of a model that was trained for so many seconds."""
         started = time.process_time()
         scores = model.score(test.batch)[0]
         rate = 1 / (self.encode_seconds + (time.process_time() - started) / len(test))
         about = {
             "parameters": parameter_count(model),
-            "seconds": report.seconds,
+            "seconds": seconds,
             "candidates_per_second": rate,
         }
         return _judge(test, scores) | about
+
+    def digest(self) -> str:
+        """Of all that a measurement depends on besides its arguments and the machine."""
+        sizes = asdict(self.params)
+        for name in ("minutes", "workers", "seeds", "orders", "fractions", "tables"):
+            sizes.pop(name)  # which measurements there are, not what they give
+        data = {
+            name: [len(dataset), float(np.log(dataset.weights).sum())]
+            for name, dataset in self.datasets.items()
+        }
+        parts = {"params": sizes, "data": data, "feature_version": FEATURE_VERSION}
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def make_network(name: str, seed: int) -> Scorer:
@@ -270,6 +305,10 @@ def make_network(name: str, seed: int) -> Scorer:
             torch.manual_seed(seed)
             return Tlp()
     return build_model(replace(CostModelConfig(), block=name), seed)
+
+
+def _kept_quality(report: TrainReport) -> float:
+    return report.curve[report.best_epoch]["smooth_quality"]
 
 
 def _judge(test: LabelledDataset, scores: np.ndarray) -> Metrics:

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tcl.bench.learn import RESULTS
-from tcl.bench.learn_report import machine
+from tcl.bench.machine import machine
 from tcl.bench.tune_figures import curves_csv, summarise
 from tcl.bench.tune_plot import draw
 from tcl.bench.tune_report import markdown

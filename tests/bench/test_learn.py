@@ -13,7 +13,7 @@ from tcl.bench.learn_baselines import Stores, numbered
 from tcl.bench.learn_data import CLIP, FEWEST_ROWS, PUBLIC_DEVICES, common_tasks, each_task
 from tcl.bench.learn_networks import Tlp
 from tcl.bench.learn_report import markdown, plot_data, summarise
-from tcl.bench.learn_run import ABLATION, METHODS, NETWORKS, SAMPLERS, cells, run
+from tcl.bench.learn_run import METHODS, NETWORKS, SAMPLERS, cells, run
 from tcl.bench.learn_study import LearnParams, Study
 from tcl.bench.params import read_studies
 from tcl.costmodel.network import parameter_count
@@ -38,6 +38,9 @@ PARAMS = LearnParams(
 )
 
 
+KEPT = "measurements.jsonl"
+
+
 def devices() -> dict[str, LabelledDataset]:
     made = {}
     for number, name in enumerate("abc"):
@@ -52,21 +55,22 @@ def study(params: LearnParams, folder: Path) -> Study:
 
 @pytest.mark.slow
 def test_run_fills_every_row_and_measures_nothing_again(tmp_path: Path) -> None:
-    results, missing = run(study(PARAMS, tmp_path), tmp_path)
+    results, missing = run(study(PARAMS, tmp_path), tmp_path / KEPT)
     assert not missing and set(results) == set(cells(PARAMS))
     for cell, metrics in results.items():
         assert 0 < metrics["top_1"] <= metrics["top_5"] <= 1, cell
         assert 0 < metrics["share_1"] <= metrics["share_5"] <= 1, cell
-    stamp = (tmp_path / "cells.jsonl").stat().st_mtime_ns
-    again, _ = run(study(PARAMS, tmp_path), tmp_path)
-    assert again == results and (tmp_path / "cells.jsonl").stat().st_mtime_ns == stamp
+    stamp = (tmp_path / KEPT).stat().st_mtime_ns
+    again, _ = run(study(PARAMS, tmp_path), tmp_path / KEPT)
+    assert again == results and (tmp_path / KEPT).stat().st_mtime_ns == stamp
 
     summary = summarise(results)
     assert summary["bracket"]["oracle"]["top_1"]["mean"] == 1
     assert len(summary["sampler"]) == len(SAMPLERS) + 3
     assert len(summary["network"]) == 2 * len(NETWORKS)
     assert len(summary["transfer"]) == len(METHODS)
-    assert list(summary["ablation"]) == list(ABLATION)
+    assert list(summary["ablation"]) == ["none", "+RDU", "+Mamba", "+CKD"]
+    assert summary["ablation"]["+Mamba"] == summary["sampler"]["rdu 50%"]
     assert len(plot_data(summary).splitlines()) == 1 + sum(map(len, summary.values()))
     stored = {"command": "c", "date": "d", "machine": "m", "params": {}, "missing": 0, "summary": summary}
     report = markdown({"tiny": stored})
@@ -75,16 +79,16 @@ def test_run_fills_every_row_and_measures_nothing_again(tmp_path: Path) -> None:
 
 
 def test_run_names_what_is_missing_when_there_is_no_time(tmp_path: Path) -> None:
-    results, missing = run(study(replace(PARAMS, minutes=0), tmp_path), tmp_path)
+    results, missing = run(study(replace(PARAMS, minutes=0), tmp_path), tmp_path / KEPT)
     assert not results and missing == cells(PARAMS)
 
 
 def test_run_goes_on_when_the_last_line_is_cut(tmp_path: Path) -> None:
     params = replace(PARAMS, tables=())
-    run(study(params, tmp_path), tmp_path)
-    path = tmp_path / "cells.jsonl"
+    run(study(params, tmp_path), tmp_path / KEPT)
+    path = tmp_path / KEPT
     path.write_text(path.read_text()[:-20])
-    results, _ = run(study(params, tmp_path), tmp_path)
+    results, _ = run(study(params, tmp_path), tmp_path / KEPT)
     assert set(results) == set(cells(params))
 
 
@@ -172,7 +176,12 @@ def test_study_of_public_logs_is_imported_once_and_written_as_tables(
     assert list(results) == ["tiny"] and results["tiny"]["missing"] == 0
     assert set(results["tiny"]["summary"]["bracket"]) == {"random", "oracle"}
     folder = settings.root / "docs" / "results"
-    assert sorted(path.name for path in folder.iterdir()) == ["learn.md", "learn_tiny.csv", "learn_tiny.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "learn.md",
+        "learn_tiny.csv",
+        "learn_tiny.json",
+        "learn_tiny.jsonl",
+    ]
     assert "### 1. Samplers" in (folder / "learn.md").read_text()
 
     with pytest.raises(BadInput, match="--logs"):
