@@ -41,7 +41,7 @@ def compare(runner: Runner, network: str, trials: int, rounds: int) -> Table:
     with tempfile.TemporaryDirectory() as folder:
         packages = {name: Path(folder, name) for name in _VARIANTS}
         for name, package in packages.items():
-            runner.package(arena.network, outcome, package, **_VARIANTS[name])
+            runner.package(arena.network, outcome.traces, package, **_VARIANTS[name])
         timed = benchmark(packages, None, rounds)
     rows = []
     for name, latency in timed.items():
@@ -62,7 +62,8 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = load_settings()
     params = replace(read_params(settings.root / "params.yaml")["large"], networks=(arguments.network,))
-    runner = Runner(settings, params, settings.state_dir / "bench" / "tune")
+    folder = settings.state_dir / "bench" / "tune"
+    runner = Runner(settings, params, folder, folder / "in_network")
     table = compare(runner, arguments.network, arguments.trials, arguments.rounds)
     print(table.title)
     for row in (table.columns, *table.rows):

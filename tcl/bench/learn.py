@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -14,7 +13,7 @@ from tcl.bench.learn_data import own_datasets, public_datasets
 from tcl.bench.learn_report import markdown, plot_data, summarise
 from tcl.bench.learn_run import run
 from tcl.bench.learn_study import LearnParams, Study
-from tcl.bench.machine import machine
+from tcl.bench.machine import machine, period
 from tcl.bench.params import read_studies
 from tcl.devices.store import DeviceStore
 from tcl.errors import BadInput
@@ -72,14 +71,14 @@ def bench_learn(
 def _study(settings: Settings, name: str, params: LearnParams, logs: Path | None) -> None:
     cache = settings.state_dir / "bench" / "learn"
     measured = settings.root / RESULTS / f"learn_{name}.jsonl"
-    results, missing = run(_make_study(settings, params, logs, cache, cache / name), measured)
+    found = run(_make_study(settings, params, logs, cache, cache / name), measured)
     about: dict[str, Any] = {
         "command": f"tcl bench learn {name}" + (" --logs FOLDER" if params.data == "public" else ""),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "date": period(found.days),
         "machine": machine(),
         "params": asdict(params),
-        "missing": len(missing),
-        "summary": summarise(results),
+        "missing": len(found.missing),
+        "summary": summarise(found.results),
     }
     atomic_json(settings.root / RESULTS / f"learn_{name}.json", about)
     atomic_write(settings.root / RESULTS / f"learn_{name}.csv", plot_data(about["summary"]))

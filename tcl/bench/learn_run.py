@@ -17,7 +17,7 @@ from typing import Any
 
 from tcl.bench.learn_baselines import NAMES as TVM_MODELS
 from tcl.bench.learn_study import LearnParams, Metrics, Study
-from tcl.bench.machine import machine
+from tcl.bench.machine import machine, today
 from tcl.console import progress
 
 SAMPLERS = ("random", "u", "d", "r", "du", "ru", "rd", "rdu")
@@ -90,7 +90,16 @@ def _transfer(method: str, order: tuple[str, ...], seed: int) -> Cell:
     return Cell("transfer", f"{method}, {' → '.join(order)}", Work("transfer", (method, order), seed))
 
 
-def run(study: Study, path: Path) -> tuple[dict[Cell, Metrics], list[Cell]]:
+@dataclass(frozen=True)
+class Run:
+    """What is known of a study: metrics of finished cells, cells that there was no time for, days of measuring."""
+
+    results: dict[Cell, Metrics]
+    missing: list[Cell]
+    days: list[str]
+
+
+def run(study: Study, path: Path) -> Run:
     """Measure all cells that the time allows.
 
     Parameters
@@ -100,11 +109,6 @@ def run(study: Study, path: Path) -> tuple[dict[Cell, Metrics], list[Cell]]:
     path
         Keeps finished measurements, a line each; those of the same data, params, feature version and machine are not
         made again.
-
-    Returns
-    -------
-    results, missing
-        The metrics of each finished cell, and the cells that there was no time for.
     """
     params = study.params
     context = f"{study.digest()}, {machine()}"
@@ -129,14 +133,15 @@ def run(study: Study, path: Path) -> tuple[dict[Cell, Metrics], list[Cell]]:
             finished, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in finished:
                 work = running.pop(future)
-                done[work] = future.result()
-                file.write(
-                    json.dumps({"context": context, "work": asdict(work), "metrics": done[work]}) + "\n"
-                )
+                done[work] = today(), future.result()
+                day, metrics = done[work]
+                entry = {"context": context, "date": day, "work": asdict(work), "metrics": metrics}
+                file.write(json.dumps(entry) + "\n")
                 file.flush()
                 advance(1, f"{work.method} {work.arguments}")
-    results = {cell: done[cell.work] for cell in wanted if cell.work in done}
-    return results, [cell for cell in wanted if cell not in results]
+    results = {cell: done[cell.work][1] for cell in wanted if cell.work in done}
+    missing = [cell for cell in wanted if cell not in results]
+    return Run(results, missing, [done[cell.work][0] for cell in results])
 
 
 _study: Study
@@ -152,18 +157,18 @@ def _measure(work: Work) -> Metrics:
     return getattr(_study, work.method)(*work.arguments, work.seed)
 
 
-def _finished(path: Path, context: str) -> dict[Work, Metrics]:
+def _finished(path: Path, context: str) -> dict[Work, tuple[str, Metrics]]:
+    """Day and metrics of what is kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    found: dict[Work, Metrics] = {}
+    found: dict[Work, tuple[str, Metrics]] = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
             entry = json.loads(line)
         except ValueError:  # cut by a kill; it is measured again
             continue
         if entry["context"] == context:
-            found[Work(**{**entry["work"], "arguments": _tuples(entry["work"]["arguments"])})] = entry[
-                "metrics"
-            ]
+            work = {**entry["work"], "arguments": _tuples(entry["work"]["arguments"])}
+            found[Work(**work)] = entry["date"], entry["metrics"]
     return found
 
 

@@ -1,14 +1,29 @@
-"""What a benchmark's report says of the machine that it ran on."""
+"""When a benchmark ran, and on what."""
 
 from __future__ import annotations
 
+import datetime
+import functools
 import platform
+from collections.abc import Collection
 from typing import Any
 
 
+@functools.cache
 def machine() -> str:
     """The machine in a few words."""
     from tcl.devices.host import detect_host
 
     facts: dict[str, Any] = detect_host().facts
     return f"{facts.get('cpu_model', platform.processor())}, {facts.get('cores', '?')} cores"
+
+
+def today() -> str:
+    """The day in UTC, as it is kept with a measurement."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def period(days: Collection[str]) -> str:
+    """From the first to the last of the days that measurements are of; today where there are none."""
+    first, last = min(days, default=today()), max(days, default=today())
+    return first if first == last else f"{first} to {last}"

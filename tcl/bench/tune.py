@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from tcl.bench.learn import RESULTS
-from tcl.bench.machine import machine
+from tcl.bench.machine import machine, period
 from tcl.bench.tune_figures import curves_csv, summarise
 from tcl.bench.tune_plot import draw
 from tcl.bench.tune_report import markdown
@@ -24,6 +23,8 @@ def bench_tune(
     settings: Settings, studies: Sequence[str], minutes: float | None = None
 ) -> dict[str, dict[str, Any]]:
     """Run studies of `params.yaml` and write `docs/results/tune_STUDY.json`, `.csv`, `.svg` and `tune.md`.
+
+    The searches behind them are kept in `tune_cells`, from which a later run goes on.
 
     Parameters
     ----------
@@ -50,11 +51,11 @@ def bench_tune(
     folder = settings.root / RESULTS
     for name in studies or known:
         params = known[name] if minutes is None else replace(known[name], minutes=minutes)
-        runner = Runner(settings, params, settings.state_dir / "bench" / "tune")
+        runner = Runner(settings, params, settings.state_dir / "bench" / "tune", folder / "tune_cells")
         missing = runner.run()
         about = {
             "command": f"tcl bench tune {name}",
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "date": period(runner.days()),
             "machine": machine(),
             "params": asdict(params),
             "models": {key: value for key, value in runner.pretrained.about.items() if key != "of"},

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from tcl.bench.networks import HELD_OUT
 from tcl.bench.tune_figures import Summary, geometric_mean, paired
 from tcl.bench.tune_study import CONTENDERS
 
@@ -25,7 +26,7 @@ def markdown(studies: dict[str, Summary]) -> str:
         lines += _kernels_table(study["networks"])
         lines += _run_table(study["networks"])
         lines += [f"![Latency against time and trials](tune_{name}.svg)", ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_all_networks(studies)])
 
 
 _INTRODUCTION = (
@@ -102,6 +103,20 @@ def _geometric_means(networks: Summary) -> list[str]:
         if parts:
             lines.append(f"- {contender}: the package's latency is, as a geometric mean, {', '.join(parts)}")
     return lines
+
+
+def _all_networks(studies: dict[str, Summary]) -> list[str]:
+    """The geometric means over the whole networks of all studies; of one that is in several, the first."""
+    networks: Summary = {}
+    for study in studies.values():
+        for network, found in study["networks"].items():
+            if network in HELD_OUT:
+                networks.setdefault(network, found)
+    return (
+        ["", f"## All networks: {', '.join(networks)}", "", *_geometric_means(networks), ""]
+        if networks
+        else []
+    )
 
 
 def _rounds(found: Summary, contender: str) -> list[list[float]]:

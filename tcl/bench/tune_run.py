@@ -1,7 +1,11 @@
-"""Runs the cells of the tuning benchmark; each finished one is a file, so that a run can be cut and continued."""
+"""Runs the cells of the tuning benchmark; each finished one is a file, so that a run can be cut and continued.
+
+The files lie beside the results, with the schedules that were found: another clone on such a machine goes on from them.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import statistics
 import time
@@ -11,6 +15,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import zstandard
+
+from tcl.bench.machine import machine, today
 from tcl.bench.networks import is_made_with_torch
 from tcl.bench.tune_contenders import Arena, Outcome
 from tcl.bench.tune_models import Pretrained, prepare
@@ -21,7 +28,7 @@ from tcl.console import note
 from tcl.devices.device import Device
 from tcl.devices.store import DeviceStore
 from tcl.errors import BadInput, WorkFailed
-from tcl.files import atomic_json
+from tcl.files import atomic_write
 from tcl.jobs.programs import Network, read_network
 from tcl.settings import Settings
 
@@ -38,11 +45,13 @@ class Runner:
     params
         Sizes.
     folder
-        Keeps models, networks, packages and finished cells; may be shared by studies.
+        Keeps models, networks and packages; may be shared by studies.
+    kept
+        Keeps finished cells; may be shared by studies.
     """
 
-    def __init__(self, settings: Settings, params: TuneParams, folder: Path) -> None:
-        self.settings, self.params, self.folder = settings, params, folder
+    def __init__(self, settings: Settings, params: TuneParams, folder: Path, kept: Path) -> None:
+        self.settings, self.params, self.folder, self.kept = settings, params, folder, kept
         self.device: Device = DeviceStore(settings.devices_dir).get(params.device)
         self._pretrained: Pretrained | None = None
         self._arenas: dict[str, Arena] = {}
@@ -62,9 +71,9 @@ class Runner:
                 missing.append(name)
         for network in self.params.networks if self.params.engines else ():
             stem = Path(network).stem  # the time of these does not count: a minute each
-            if self.read(f"{stem}.latency") is None and self._packages(network):
+            if self.read(f"{stem}.latency") is None and self._searched(network):
                 self._keep(f"{stem}.latency", self.latencies, network)
-            if self.read(f"{stem}.profile") is None and self._tuned_package(network):
+            if self.read(f"{stem}.profile") is None and self._tuned(network):
                 self._keep(f"{stem}.profile", self.profile, network)
         return missing
 
@@ -72,14 +81,19 @@ class Runner:
         started = time.monotonic()
         found = step(argument)
         wall = time.monotonic() - started
-        atomic_json(self._file(name), {"context": self._context(name), "cell_seconds": wall, **found})
+        cell = {"context": self._context(name), "date": today(), "cell_seconds": wall, **found}
+        atomic_write(self._file(name), zstandard.compress(json.dumps(cell).encode(), 19))
         note(f"{name}: {wall:.0f} s")
 
     def read(self, name: str) -> Kept | None:
         """What is kept of a step, if it was made in the same way."""
         path = self._file(name)
-        kept = json.loads(path.read_text()) if path.exists() else None
+        kept = json.loads(zstandard.decompress(path.read_bytes())) if path.exists() else None
         return kept if kept and kept["context"] == self._context(name) else None
+
+    def days(self) -> list[str]:
+        """When the searches were made that are kept."""
+        return [kept["date"] for cell in cells(self.params) if (kept := self.read(cell.name)) is not None]
 
     @property
     def pretrained(self) -> Pretrained:
@@ -122,7 +136,8 @@ class Runner:
         final = arena.time(_tunable(arena, outcome)) if own_clock or not outcome.trials else {}
         started = time.monotonic()
         try:
-            error, refused = self.package(arena.network, outcome, self._package_folder(cell.name)), ""
+            folder = self._package_folder(cell.name, outcome.traces)
+            error, refused = self.package(arena.network, outcome.traces, folder), ""
         except WorkFailed as failure:  # a result like others, of this contender
             error, refused = None, str(failure)
         trials = [[t.seconds, t.task, t.latency] for t in outcome.trials]
@@ -135,13 +150,14 @@ class Runner:
             "final_seconds": final,
             "peak_flops": peak,
             "trials": trials,
+            "traces": outcome.traces,
         }
 
     def latencies(self, network: str) -> Kept:
         """Time all packages of a network and other engines in turn."""
         from tcl.compiler.latency import benchmark
 
-        packages = {name: self._package_folder(name) for name in self._packages(network)}
+        packages = {name: self._built(network, name) for name in self._searched(network)}
         model = self.arena(network).network.model if "onnxruntime" in self.params.engines else None
         others, refused = self._other_engines(network, next(iter(packages.values())))
         timed = benchmark(packages, model, self.params.latency_rounds, others=others)
@@ -151,9 +167,9 @@ class Runner:
         """Where the package of TCL's first seed spends a run: in tuned programs, in others, in the virtual machine."""
         from tcl.compiler.profile import profile
 
-        package = self._tuned_package(network)
-        assert package is not None
-        folder = self._package_folder(package)
+        name = self._tuned(network)
+        assert name is not None
+        folder = self._built(network, name)
         rounds = [profile(folder) for _ in range(self.params.latency_rounds)]
         found = min(rounds, key=lambda one: sum(call.seconds for call in one.calls))  # the machine has phases
         tuned = {name for task in self.arena(network).tasks for name in task.functions}
@@ -183,13 +199,13 @@ class Runner:
     def package(
         self,
         network: Network,
-        outcome: Outcome,
+        traces: dict[str, str],
         folder: Path,
         *,
         prefetch: bool = True,
         by_rows: bool = True,
     ) -> float:
-        """Build and verify the package of a search; returns its error against onnxruntime."""
+        """Build and verify the package of schedules by workload key; returns its error against onnxruntime."""
         from tcl.compiler.build import apply_schedules, build_executable
         from tcl.compiler.manifest import Manifest
         from tcl.compiler.package import write_package
@@ -197,13 +213,13 @@ class Runner:
         from tcl.compiler.verify import verify
 
         target, model = target_of(self.device.target), network.model
-        traces = {
-            name: outcome.traces[task.workload.key]
+        by_function = {
+            name: traces[task.workload.key]
             for task in network.tasks
-            if task.workload.key in outcome.traces
+            if task.workload.key in traces
             for name in task.functions
         }
-        scheduled = apply_schedules(network.mod, target, traces, prefetch=prefetch, by_rows=by_rows)
+        scheduled = apply_schedules(network.mod, target, by_function, prefetch=prefetch, by_rows=by_rows)
         executable = build_executable(scheduled, target)
         manifest = Manifest(
             model=str(model.path.absolute()),
@@ -213,24 +229,36 @@ class Runner:
             outputs=model.outputs,
             values=model.values,
             tvm_version=version("apache-tvm"),
-            trials=len(outcome.trials),
         )
         write_package(folder, executable, manifest)
         return verify(folder, model, self.device.num_cores, asdict(self.settings.verify)).max_rel
 
-    def _packages(self, network: str) -> list[str]:
+    def _searched(self, network: str) -> list[str]:
         """Names of the searches of a network that ended with a package."""
         found = [cell.name for cell in cells(self.params) if Path(cell.network).stem == Path(network).stem]
         return [name for name in found if (kept := self.read(name)) is not None and not kept["refused"]]
 
-    def _tuned_package(self, network: str) -> str | None:
-        """Name of the package of TCL's first seed; None before there is one."""
-        packages = self._packages(network)
+    def _tuned(self, network: str) -> str | None:
+        """Name of TCL's search with the first seed; None before it has a package."""
         searches = [c.name for c in cells(self.params) if c.contender == "tcl" and c.seed == 0]
-        return next((name for name in searches if name in packages), None)
+        return next((name for name in searches if name in self._searched(network)), None)
 
-    def _package_folder(self, name: str) -> Path:
-        return self.folder / "packages" / name
+    def _built(self, network: str, name: str) -> Path:
+        """The package of a search, built again where only its schedules are here."""
+        folder, traces = self._package(name)
+        if not folder.exists():
+            self.package(self.arena(network).network, traces, folder)
+        return folder
+
+    def _package(self, name: str) -> tuple[Path, dict[str, str]]:
+        """The package of a finished search: its folder, and its schedules by workload key."""
+        kept = self.read(name)
+        assert kept is not None
+        return self._package_folder(name, kept["traces"]), kept["traces"]
+
+    def _package_folder(self, name: str, traces: dict[str, str]) -> Path:
+        digest = hashlib.sha256(json.dumps(traces, sort_keys=True).encode()).hexdigest()[:12]
+        return self.folder / "packages" / f"{name}-{digest}"
 
     def arena(self, network: str) -> Arena:
         """The arena of a network, read again where it is not the last one."""
@@ -251,7 +279,7 @@ class Runner:
         return Arena(found, self.device, self.params, pretrained, self.folder / "scratch"), seconds
 
     def _file(self, name: str) -> Path:
-        return self.folder / "cells" / f"{name}.json"
+        return self.kept / f"{name}.json.zst"
 
     def _context(self, name: str) -> Kept:
         """What a kept cell must agree with to be used: what it depends on, not which others there are."""
@@ -262,14 +290,15 @@ class Runner:
         stem, _, kind = name.rpartition(".")
         names += {"latency": ["engines", "latency_rounds"], "profile": ["latency_rounds"]}.get(kind, [])
         sizes = {name: getattr(self.params, name) for name in names}
-        if kind == "latency":
-            sizes["packages"] = self._packages(stem)
-        elif kind == "profile":
-            sizes["package"] = self._tuned_package(stem)
+        if kind in ("latency", "profile"):
+            tuned = self._tuned(stem)
+            searches = self._searched(stem) if kind == "latency" else [tuned] if tuned else []
+            sizes["packages"] = [self._package(name)[0].name for name in searches]
         return json.loads(
             json.dumps(
                 {
                     **sizes,
+                    "machine": machine(),
                     "target": self.device.target,
                     "feature_version": FEATURE_VERSION,
                     "build_version": BUILD_VERSION,

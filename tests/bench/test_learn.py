@@ -15,6 +15,7 @@ from tcl.bench.learn_networks import Tlp
 from tcl.bench.learn_report import markdown, plot_data, summarise
 from tcl.bench.learn_run import METHODS, NETWORKS, SAMPLERS, cells, run
 from tcl.bench.learn_study import LearnParams, Study
+from tcl.bench.machine import today
 from tcl.bench.params import read_studies
 from tcl.costmodel.network import parameter_count
 from tcl.costmodel.splits import take_tasks
@@ -55,14 +56,15 @@ def study(params: LearnParams, folder: Path) -> Study:
 
 @pytest.mark.slow
 def test_run_fills_every_row_and_measures_nothing_again(tmp_path: Path) -> None:
-    results, missing = run(study(PARAMS, tmp_path), tmp_path / KEPT)
-    assert not missing and set(results) == set(cells(PARAMS))
+    first = run(study(PARAMS, tmp_path), tmp_path / KEPT)
+    results = first.results
+    assert not first.missing and set(first.days) == {today()} and set(results) == set(cells(PARAMS))
     for cell, metrics in results.items():
         assert 0 < metrics["top_1"] <= metrics["top_5"] <= 1, cell
         assert 0 < metrics["share_1"] <= metrics["share_5"] <= 1, cell
     stamp = (tmp_path / KEPT).stat().st_mtime_ns
-    again, _ = run(study(PARAMS, tmp_path), tmp_path / KEPT)
-    assert again == results and (tmp_path / KEPT).stat().st_mtime_ns == stamp
+    assert run(study(PARAMS, tmp_path), tmp_path / KEPT) == first
+    assert (tmp_path / KEPT).stat().st_mtime_ns == stamp
 
     summary = summarise(results)
     assert summary["bracket"]["oracle"]["top_1"]["mean"] == 1
@@ -79,8 +81,8 @@ def test_run_fills_every_row_and_measures_nothing_again(tmp_path: Path) -> None:
 
 
 def test_run_names_what_is_missing_when_there_is_no_time(tmp_path: Path) -> None:
-    results, missing = run(study(replace(PARAMS, minutes=0), tmp_path), tmp_path / KEPT)
-    assert not results and missing == cells(PARAMS)
+    found = run(study(replace(PARAMS, minutes=0), tmp_path), tmp_path / KEPT)
+    assert not found.results and found.missing == cells(PARAMS)
 
 
 def test_run_goes_on_when_the_last_line_is_cut(tmp_path: Path) -> None:
@@ -88,8 +90,7 @@ def test_run_goes_on_when_the_last_line_is_cut(tmp_path: Path) -> None:
     run(study(params, tmp_path), tmp_path / KEPT)
     path = tmp_path / KEPT
     path.write_text(path.read_text()[:-20])
-    results, _ = run(study(params, tmp_path), tmp_path / KEPT)
-    assert set(results) == set(cells(params))
+    assert set(run(study(params, tmp_path), tmp_path / KEPT).results) == set(cells(params))
 
 
 def test_held_out_workloads_are_the_same_on_all_devices_and_each_comes_once() -> None:

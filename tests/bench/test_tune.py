@@ -1,12 +1,14 @@
 """The tuning benchmark, as small as it gets: one matrix product, records of three others on two devices."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+import zstandard
 from onnx import TensorProto, helper, numpy_helper
 
 from tcl.bench import in_network
@@ -109,7 +111,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 @pytest.mark.slow
 def test_packages_of_the_same_schedules_are_compared(project: Settings) -> None:
     params = read_params(project.root / "params.yaml")["tiny"]
-    runner = Runner(project, params, project.state_dir / "bench" / "tune")
+    runner = Runner(project, params, project.state_dir / "bench" / "tune", project.state_dir / "in_network")
     table = in_network.compare(runner, params.networks[0], trials=2, rounds=1)
     assert [row[0] for row in table.rows] == [
         "as it is built",
@@ -150,7 +152,7 @@ def test_bench_tune_measures_every_contender_and_nothing_again(project: Settings
     assert len((results / "tune_tiny.csv").read_text().splitlines()) > 4 * 4
     assert b"<svg" in (results / "tune_tiny.svg").read_bytes()
 
-    kept = {path: path.stat().st_mtime_ns for path in (project.state_dir / "bench/tune/cells").iterdir()}
+    kept = {path: path.stat().st_mtime_ns for path in (results / "tune_cells").iterdir()}
     assert len(kept) == 5 + 3
     again = bench_tune(project, ["tiny"])["tiny"]
     assert again["networks"] == study["networks"]
@@ -158,14 +160,24 @@ def test_bench_tune_measures_every_contender_and_nothing_again(project: Settings
     assert markdown({"tiny": json.loads((results / "tune_tiny.json").read_text())}) == report
 
     params, folder = read_params(project.root / "params.yaml")["tiny"], project.state_dir / "bench/tune"
-    assert Runner(project, params, folder).read("product.profile") is not None
-    retuned = Runner(project, replace(params, trials={**params.trials, "tcl": 5}), folder)
-    assert retuned.read("product.profile") is None, "it is of the package before"
+    elsewhere = Runner(project, params, folder, results / "tune_cells")
+    assert elsewhere.read("product.profile") is not None
+    shutil.rmtree(folder / "packages")  # as in another clone, which has the cells only
+    assert elsewhere.profile(str(params.networks[0]))["run_seconds"] > 0
+    assert len(list((folder / "packages").iterdir())) == 1
+
+    path = results / "tune_cells/product.tcl-4.0.json.zst"
+    searched = json.loads(zstandard.decompress(path.read_bytes()))
+    searched["traces"] = {}
+    path.write_bytes(zstandard.compress(json.dumps(searched).encode()))
+    assert elsewhere.read("product.profile") is None and elsewhere.read("product.latency") is None, (
+        "they are of another package"
+    )
 
 
 def test_run_names_what_is_missing_when_there_is_no_time(project: Settings, tmp_path: Path) -> None:
     params = replace(read_params(project.root / "params.yaml")["tiny"], minutes=0)
-    missing = Runner(project, params, tmp_path).run()
+    missing = Runner(project, params, tmp_path, tmp_path).run()
     assert missing == ["product.start", *(cell.name for cell in cells(params))]
 
 
@@ -182,7 +194,9 @@ def test_start_refuses_a_network_whose_program_is_in_the_records(project: Settin
     params = read_params(project.root / "params.yaml")["tiny"]
     seen = str(product(tmp_path / "seen.onnx", 48))
     with pytest.raises(BadInput, match="1 of its programs are in the records"):
-        Runner(project, replace(params, networks=(seen,)), project.state_dir / "bench/tune").start(seen)
+        Runner(project, replace(params, networks=(seen,)), project.state_dir / "bench/tune", tmp_path).start(
+            seen
+        )
 
 
 def test_metaschedule_begins_no_round_when_the_time_is_over(project: Settings, tmp_path: Path) -> None:
