@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tcl.bench.tune_run import Kept, Runner, covered_seconds, curve, final_estimate
+from tcl.bench.tune_curves import Kept, covered_seconds, curve, final_estimate
+from tcl.bench.tune_run import Runner
 from tcl.bench.tune_study import cells
 
 _HEAVY = 0.05  # of the network's time, from which a program is in the table of kernels

@@ -6,7 +6,8 @@ import io
 from itertools import pairwise
 from pathlib import Path
 
-from tcl.bench.tune_run import Runner, curve
+from tcl.bench.tune_curves import curve
+from tcl.bench.tune_run import Runner
 from tcl.bench.tune_study import CONTENDERS, cells
 
 _COLOURS = dict(zip(CONTENDERS, ("C3", "C1", "C0", "C2", "C7", "C4"), strict=True))

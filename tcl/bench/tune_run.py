@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import statistics
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +18,7 @@ import zstandard
 from tcl.bench.machine import machine, today
 from tcl.bench.networks import is_made_with_torch
 from tcl.bench.tune_contenders import Arena, Outcome
+from tcl.bench.tune_curves import Kept
 from tcl.bench.tune_models import Pretrained, prepare
 from tcl.bench.tune_networks import export_network
 from tcl.bench.tune_study import Cell, TuneParams, cells
@@ -31,8 +30,6 @@ from tcl.errors import BadInput, WorkFailed
 from tcl.files import atomic_write
 from tcl.jobs.programs import Network, read_network
 from tcl.settings import Settings
-
-Kept = dict[str, Any]
 
 
 class Runner:
@@ -305,48 +302,6 @@ class Runner:
                 }
             )
         )
-
-
-def curve(start: Kept, kept: Kept) -> Iterator[tuple[float, int, float]]:
-    """(seconds, trials, network seconds) after each trial: the sum of weight x best latency of each tunable program.
-
-    A program without a success counts with the schedule that nobody chose; the first point is where all start.
-    """
-    weights = {task["key"]: task["weight"] for task in start["tasks"]}
-    best = dict(start["default_seconds"])
-    total = sum(weights[key] * seconds for key, seconds in best.items())
-    yield 0.0, 0, total
-    for number, (seconds, key, latency) in enumerate(kept["trials"], 1):
-        if latency is not None and latency < best.get(key, float("inf")):
-            best[key] = latency
-            total = sum(weights[name] * found for name, found in best.items())
-        yield seconds, number, total
-
-
-def final_estimate(start: Kept, kept: Kept) -> float:
-    """Network seconds at the end of a search, of `curve`, or as timed afterwards where nothing was measured."""
-    if any(kept["final_seconds"].values()):
-        best = {
-            **start["default_seconds"],
-            **{k: s for k, s in kept["final_seconds"].items() if s is not None},
-        }
-        return sum(task["weight"] * best[task["key"]] for task in start["tasks"] if task["key"] in best)
-    return list(curve(start, kept))[-1][2]
-
-
-def covered_seconds(start: Kept, kept: Kept) -> float | None:
-    """When every tunable program had a successful measurement; None when that never was."""
-    first: dict[str, float] = {}
-    for seconds, key, latency in kept["trials"]:
-        if latency is not None:
-            first.setdefault(key, seconds)
-    keys = [task["key"] for task in start["tasks"]]
-    return max(first.values()) if all(key in first for key in keys) else None
-
-
-def median(values: list[float]) -> float | None:
-    """Their median; None without any."""
-    return statistics.median(values) if values else None
 
 
 def _tunable(arena: Arena, outcome: Outcome) -> dict[str, str]:

@@ -14,11 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 from tcl.bench import in_network
 from tcl.bench.tune import bench_tune
 from tcl.bench.tune_contenders import Arena
+from tcl.bench.tune_curves import covered_seconds, curve, final_estimate
 from tcl.bench.tune_figures import geometric_mean, reach
 from tcl.bench.tune_models import prepare
 from tcl.bench.tune_networks import SUBGRAPHS, export_network
 from tcl.bench.tune_report import markdown
-from tcl.bench.tune_run import Runner, covered_seconds, curve, final_estimate
+from tcl.bench.tune_run import Runner
 from tcl.bench.tune_study import TuneParams, cells, read_params
 from tcl.devices.device import Device
 from tcl.devices.host import detect_host
