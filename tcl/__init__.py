@@ -9,7 +9,7 @@ __all__ = ["__version__", "load"]
 def __getattr__(name: str) -> Any:
     """Resolve `tcl.load` at first use, so that importing `tcl` stays free of TVM (PEP 562)."""
     if name == "load":
-        from tcl.compiler.loader import load
+        from tcl.compiler.running.loader import load
 
         return load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 
 from tcl.compiler.bootstrap import import_tvm
-from tcl.compiler.rpc import await_board
+from tcl.compiler.running.rpc import await_board
 from tcl.errors import DeviceLost
 
 # TVM starts in a fraction of the time without torch.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tcl.bench.tune_run import Runner
 from tcl.bench.tune_study import Cell, read_params
-from tcl.compiler.latency import benchmark
+from tcl.compiler.running.latency import benchmark
 from tcl.jobs.tables import Table
 from tcl.settings import load_settings
 

@@ -50,7 +50,7 @@ def load_stores(store: RecordStore, device: Device, dataset: LabelledDataset, ca
     from tcl.compiler.bootstrap import import_tvm
 
     import_tvm(device.target)
-    from tcl.compiler.baselines import store_features
+    from tcl.compiler.metaschedule.cost_models import store_features
 
     if not cache.exists():
         workloads = store.workloads(device.name)
@@ -79,7 +79,7 @@ def rank(
     name: str, stores: Stores, training: LabelledDataset, test: LabelledDataset, seed: int
 ) -> tuple[np.ndarray, float, float]:
     """Train one of `NAMES`: (scores of the test candidates, training seconds, seconds to score them from features)."""
-    from tcl.compiler.baselines import TensetMlp, XgbRanker
+    from tcl.compiler.metaschedule.cost_models import TensetMlp, XgbRanker
 
     model = XgbRanker(seed) if name == "XGBModel" else TensetMlp(seed)
     started = time.process_time()

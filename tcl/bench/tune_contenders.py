@@ -24,7 +24,7 @@ from tcl.measuring.types import MeasureRequest, MeasureResult, seconds_at_usual_
 from tcl.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from tcl.compiler.tasks import TuningTask
+    from tcl.compiler.programs.tasks import TuningTask
 
 _DEFAULT_DRAWS = 8
 
@@ -110,8 +110,8 @@ class Arena:
 
         Sets the reference kernel's usual time, at which all latencies of this network are stated.
         """
+        from tcl.compiler.programs.tasks import design_space
         from tcl.compiler.targets import target_of
-        from tcl.compiler.tasks import design_space
 
         drawn: dict[str, list[str]] = {}
         for task in self.tasks:
@@ -187,7 +187,7 @@ class Arena:
         return Outcome(seconds, trials, traces, "trials" if len(trials) >= cell.trials else "by itself")
 
     def _metaschedule(self, cell: Cell) -> Outcome:
-        from tcl.compiler import metaschedule_search as metaschedule
+        from tcl.compiler.metaschedule import search as metaschedule
         from tcl.compiler.targets import target_of
 
         trials: list[Trial] = []
@@ -224,7 +224,7 @@ class Arena:
         return Outcome(time.time() - started, trials, self._best(trials), stopped)
 
     def _stock(self, cell: Cell) -> Outcome:
-        from tcl.compiler import metaschedule_stock
+        from tcl.compiler.metaschedule import stock as metaschedule_stock
         from tcl.compiler.targets import target_of
 
         started = time.time()
@@ -239,7 +239,7 @@ class Arena:
         return Outcome(time.time() - started, trials, self._best(trials), "trials")
 
     def _options(self, cell: Cell) -> Any:
-        from tcl.compiler.metaschedule_search import MetaScheduleOptions
+        from tcl.compiler.metaschedule.search import MetaScheduleOptions
 
         per_round = cell.trials // (self.params.visits * len(self.tasks))
         strategy = "replay-trace" if cell.contender == "random" else "evolutionary"
@@ -247,7 +247,7 @@ class Arena:
         return MetaScheduleOptions(strategy, cell.trials, min(64, max(1, per_round)), threads, cell.seed)  # type: ignore[arg-type]
 
     def _cost_model(self, cell: Cell) -> Any:
-        from tcl.compiler import metaschedule_search as metaschedule
+        from tcl.compiler.metaschedule import search as metaschedule
 
         if cell.contender == "xgb":
             return metaschedule.cold_xgboost(self.device.num_cores, cell.seed)

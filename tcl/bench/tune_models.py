@@ -30,7 +30,7 @@ from tcl.sampling.rdu import select
 from tcl.settings import Settings
 
 if TYPE_CHECKING:
-    from tcl.compiler.baselines import TensetMlp
+    from tcl.compiler.metaschedule.cost_models import TensetMlp
     from tcl.devices.device import Device
 
 
@@ -63,7 +63,7 @@ def prepare(settings: Settings, params: TuneParams, folder: Path) -> Pretrained:
     devices = DeviceStore(settings.devices_dir)
     device = devices.get(params.device)
     import_tvm(device.target)
-    from tcl.compiler.baselines import TensetMlp
+    from tcl.compiler.metaschedule.cost_models import TensetMlp
 
     store = RecordStore(settings.data_dir)
     wanted = _describe(store, params)
@@ -96,7 +96,7 @@ def _describe(store: RecordStore, params: TuneParams) -> dict[str, Any]:
 def _train(
     store: RecordStore, device: Device, teachers: list[Device], params: TuneParams, folder: Path
 ) -> dict[str, Any]:
-    from tcl.compiler.baselines import TensetMlp
+    from tcl.compiler.metaschedule.cost_models import TensetMlp
 
     options = DistillOptions(train=TrainOptions(epochs=params.epochs))
     base: KnowledgeBase | None = None
@@ -147,7 +147,7 @@ def _label(dataset: LabelledDataset, base: KnowledgeBase | None, fraction: float
 
 def _features(store: RecordStore, device: Device, dataset: LabelledDataset) -> list[np.ndarray]:
     """Per-store features of the rows that remain of a numbered dataset."""
-    from tcl.compiler.baselines import store_features
+    from tcl.compiler.metaschedule.cost_models import store_features
 
     workloads = store.workloads(device.name)
     traces: dict[str, list[str]] = {}

@@ -124,7 +124,7 @@ class Runner:
 
     def search(self, cell: Cell) -> Kept:
         """Let one contender search, build its package and check it; the machine's peak is measured beside it."""
-        from tcl.compiler.peak import measure_peak_alone
+        from tcl.compiler.running.peak import measure_peak_alone
 
         arena = self.arena(cell.network)
         outcome = arena.run(cell)
@@ -152,7 +152,7 @@ class Runner:
 
     def latencies(self, network: str) -> Kept:
         """Time all packages of a network and other engines in turn."""
-        from tcl.compiler.latency import benchmark
+        from tcl.compiler.running.latency import benchmark
 
         packages = {name: self._built(network, name) for name in self._searched(network)}
         model = self.arena(network).network.model if "onnxruntime" in self.params.engines else None
@@ -162,7 +162,7 @@ class Runner:
 
     def profile(self, network: str) -> Kept:
         """Where the package of TCL's first seed spends a run: in tuned programs, in others, in the virtual machine."""
-        from tcl.compiler.profile import profile
+        from tcl.compiler.running.profile import profile
 
         name = self._tuned(network)
         assert name is not None
@@ -180,7 +180,7 @@ class Runner:
         self, network: str, package: Path
     ) -> tuple[dict[str, tuple[str, str, str]], dict[str, str]]:
         """The torch engines that can run the network, where there is a torch module of it, and why others cannot."""
-        from tcl.compiler.latency import benchmark
+        from tcl.compiler.running.latency import benchmark
 
         usable, refused = {}, {}
         for engine in ENGINES if is_made_with_torch(network) else ():
@@ -203,11 +203,11 @@ class Runner:
         by_rows: bool = True,
     ) -> float:
         """Build and verify the package of schedules by workload key; returns its error against onnxruntime."""
-        from tcl.compiler.build import apply_schedules, build_executable
-        from tcl.compiler.manifest import Manifest
-        from tcl.compiler.package import write_package
+        from tcl.compiler.packaging.manifest import Manifest
+        from tcl.compiler.packaging.package import write_package
+        from tcl.compiler.programs.build import apply_schedules, build_executable
+        from tcl.compiler.running.verify import verify
         from tcl.compiler.targets import target_of
-        from tcl.compiler.verify import verify
 
         target, model = target_of(self.device.target), network.model
         by_function = {
@@ -280,7 +280,7 @@ class Runner:
 
     def _context(self, name: str) -> Kept:
         """What a kept cell must agree with to be used: what it depends on, not which others there are."""
-        from tcl.compiler.manifest import BUILD_VERSION
+        from tcl.compiler.packaging.manifest import BUILD_VERSION
         from tcl.features.batch import FEATURE_VERSION
 
         names = ["device", "teachers", "fraction", "epochs", "visits", "build_workers", "cell_minutes"]

@@ -1,4 +1,4 @@
-"""Times a benchmark network in torch, in a process of its own: see `others` of `tcl.compiler.latency.benchmark`.
+"""Times a benchmark network in torch, in a process of its own: see `others` of `tcl.compiler.running.latency`.
 
 ``python -m tcl.bench.tune_torch torch|torch-inductor NETWORK FEED PACKAGE CORES BOARD`` prints seconds as JSON.
 """
@@ -21,10 +21,10 @@ def main(engine: str, network: str, feed_file: str, package: str, cores: str, bo
     import torch
 
     from tcl.bench.networks import build_module
-    from tcl.compiler.inputs import read_inputs
-    from tcl.compiler.latency import time_runs
-    from tcl.compiler.manifest import Manifest
-    from tcl.compiler.priority import raise_priority
+    from tcl.compiler.frontend.inputs import read_inputs
+    from tcl.compiler.packaging.manifest import Manifest
+    from tcl.compiler.running.latency import time_runs
+    from tcl.compiler.running.priority import raise_priority
 
     torch.set_num_threads(len(chosen))
     module, _ = build_module(network)

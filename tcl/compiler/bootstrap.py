@@ -76,7 +76,7 @@ def intrinsic_family(target: Mapping[str, Any]) -> str | None:
 @cache
 def _register_lowerings() -> None:
     for module in ("intrinsics", "prefetch"):
-        importlib.import_module(f"tcl.compiler.{module}").register()
+        importlib.import_module(f"tcl.compiler.programs.{module}").register()
 
 
 def _register_bare_package(name: str) -> None:

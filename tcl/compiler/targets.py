@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tcl.compiler.bootstrap import import_tvm
-from tcl.compiler.linking import check_linker
+from tcl.compiler.packaging.linking import check_linker
 from tcl.devices.host import is_gpu
 from tcl.errors import BadInput
 

@@ -11,12 +11,12 @@ from tcl.devices.patience import patiently
 from tcl.settings import Settings
 
 if TYPE_CHECKING:
-    from tcl.compiler.frontend import OnnxModel
+    from tcl.compiler.frontend.model import OnnxModel
 
 
 def verify_on(folder: Path, model: "OnnxModel", device: Device, settings: Settings) -> dict[str, Any]:
-    """Compare a package with onnxruntime; see `tcl.compiler.verify.verify`."""
-    from tcl.compiler.verify import verify
+    """Compare a package with onnxruntime; see `tcl.compiler.running.verify.verify`."""
+    from tcl.compiler.running.verify import verify
 
     note("verifying against onnxruntime")
     return patiently(
@@ -29,8 +29,8 @@ def verify_on(folder: Path, model: "OnnxModel", device: Device, settings: Settin
 def time_on(
     packages: Mapping[str, Path], model: "OnnxModel | None", device: Device, rounds: int, settings: Settings
 ) -> dict[str, dict[str, Any]]:
-    """Time packages and, on this machine and with a model, onnxruntime beside them; see `tcl.compiler.latency`."""
-    from tcl.compiler.latency import benchmark
+    """Time packages and, on this machine and with a model, onnxruntime beside them, in turn."""
+    from tcl.compiler.running.latency import benchmark
 
     note("timing")
     beside = model if device.rpc is None else None

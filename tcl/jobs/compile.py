@@ -25,8 +25,8 @@ from tcl.jobs.tuning import recall, search, settle, task_rows
 from tcl.settings import Settings
 
 if TYPE_CHECKING:
-    from tcl.compiler.manifest import Manifest, TaskRow
-    from tcl.compiler.tasks import TuningTask
+    from tcl.compiler.packaging.manifest import Manifest, TaskRow
+    from tcl.compiler.programs.tasks import TuningTask
     from tcl.records.record import MeasureRecord
     from tcl.registry.versions import ModelVersion
     from tcl.search.task import Model
@@ -115,7 +115,7 @@ def run(arguments: CompileArguments, settings: Settings) -> CompileReport:
 
 def read(arguments: CompileArguments, settings: Settings) -> tuple[Device, Network]:
     """Check what can be checked early, then read and lower the model."""
-    from tcl.compiler.package import check_target
+    from tcl.compiler.packaging.package import check_target
     from tcl.compiler.targets import check_compiler
 
     device = DeviceStore(settings.devices_dir).get(arguments.device)
@@ -203,9 +203,9 @@ def _package(
     arguments: CompileArguments,
     settings: Settings,
 ) -> CompileReport:
-    from tcl.compiler.build import apply_schedules, build_executable
-    from tcl.compiler.manifest import Manifest
-    from tcl.compiler.package import write_package
+    from tcl.compiler.packaging.manifest import Manifest
+    from tcl.compiler.packaging.package import write_package
+    from tcl.compiler.programs.build import apply_schedules, build_executable
     from tcl.compiler.targets import target_of
 
     target, model = target_of(device.target), network.model
@@ -273,7 +273,7 @@ def page(run_id: str, settings: Settings) -> str:
 
 def _applicable(task: "TuningTask", outcome: "TaskOutcome", device: Device) -> "TaskOutcome":
     """Take the next best schedule where the best does not apply, as a predicted one may not."""
-    from tcl.compiler.build import schedule_program
+    from tcl.compiler.programs.build import schedule_program
     from tcl.compiler.targets import target_of
 
     if outcome.status not in ("predicted", "default") or outcome.trace is None:
@@ -296,8 +296,8 @@ def _latencies(
     settings: Settings,
 ) -> dict[str, dict[str, Any]]:
     """Time the package, onnxruntime and, where asked, the program without any tuning."""
-    from tcl.compiler.build import build_executable
-    from tcl.compiler.package import write_package
+    from tcl.compiler.packaging.package import write_package
+    from tcl.compiler.programs.build import build_executable
     from tcl.compiler.targets import target_of
 
     packages = {TUNED: folder}

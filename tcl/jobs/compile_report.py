@@ -9,7 +9,7 @@ from tcl.jobs.tables import Table, duration
 from tcl.jobs.tuning import KNOWN
 
 if TYPE_CHECKING:
-    from tcl.compiler.manifest import Manifest
+    from tcl.compiler.packaging.manifest import Manifest
 
 TUNED, UNTUNED = "tuned", "untuned"
 """Contenders whose latencies a manifest holds."""

@@ -15,8 +15,8 @@ from tcl.jobs.dataset import WRONG_RESULTS, tuning_store
 from tcl.settings import Settings
 
 if TYPE_CHECKING:
-    from tcl.compiler.manifest import TaskRow
-    from tcl.compiler.tasks import TuningTask
+    from tcl.compiler.packaging.manifest import TaskRow
+    from tcl.compiler.programs.tasks import TuningTask
 
 
 def right_schedule(
@@ -40,7 +40,7 @@ def right_schedule(
     (str or None, list of str)
         The schedule, None when all are wrong; and what was wrong with those before it.
     """
-    from tcl.compiler.schedule_check import fault_of
+    from tcl.compiler.measuring.schedule_check import fault_of
 
     faults: list[str] = []
     for trace in traces:

@@ -20,7 +20,7 @@ from tcl.jobs.tables import Table, duration
 from tcl.settings import Settings
 
 if TYPE_CHECKING:
-    from tcl.compiler.tasks import TuningTask
+    from tcl.compiler.programs.tasks import TuningTask
     from tcl.jobs.sampler import Sampler
     from tcl.measuring.types import MeasureOptions, MeasureRequest, MeasureResult
     from tcl.versioning.versions import DataVersion

@@ -62,7 +62,7 @@ class PackageHistory:
 
     def version_in_use(self, model: str) -> int | None:
         """Version of the cost model `model` that made the package in the output folder; None when none did."""
-        from tcl.compiler.manifest import Manifest
+        from tcl.compiler.packaging.manifest import Manifest
 
         try:
             used = Manifest.read(self.output).cost_model or {}
@@ -81,7 +81,7 @@ class PackageHistory:
 
     def use(self, name: str) -> None:
         """Put a package into the output folder, and let go of the oldest ones."""
-        from tcl.compiler.package import check_target
+        from tcl.compiler.packaging.package import check_target
 
         check_target(self.output)
         source = self.package(name)
@@ -104,8 +104,8 @@ class PackageHistory:
 
 def intact(folder: Path) -> bool:
     """Whether a folder holds a whole package."""
-    from tcl.compiler.loader import check_files
-    from tcl.compiler.manifest import Manifest
+    from tcl.compiler.packaging.manifest import Manifest
+    from tcl.compiler.running.loader import check_files
 
     try:
         check_files(folder, Manifest.read(folder))
@@ -115,7 +115,7 @@ def intact(folder: Path) -> bool:
 
 
 def _manifest_text(folder: Path) -> bytes | None:
-    from tcl.compiler.manifest import MANIFEST
+    from tcl.compiler.packaging.manifest import MANIFEST
 
     try:
         return (folder / MANIFEST).read_bytes()

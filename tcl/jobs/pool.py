@@ -14,7 +14,7 @@ from tcl.features.device import device_descriptor
 from tcl.search.evolution import Featuriser
 
 if TYPE_CHECKING:
-    from tcl.compiler.tasks import TuningTask
+    from tcl.compiler.programs.tasks import TuningTask
     from tcl.search.space import DesignSpace, Population
 
 
@@ -64,8 +64,8 @@ class Pool:
 
 def draw_pool(task: "TuningTask", device: Device, size: int, seed: int) -> Pool:
     """Draw a task's pool; the same for the same program, device, size and seed."""
+    from tcl.compiler.programs.tasks import design_space
     from tcl.compiler.targets import target_of
-    from tcl.compiler.tasks import design_space
 
     space = design_space(task, target_of(device.target))
     rng = np.random.default_rng([seed, int(task.workload.key, 16)])

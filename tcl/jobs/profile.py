@@ -9,8 +9,8 @@ from tcl.errors import BadInput
 from tcl.jobs.tables import Table, duration
 
 if TYPE_CHECKING:
-    from tcl.compiler.manifest import TaskRow
-    from tcl.compiler.profile import CallProfile, Profile
+    from tcl.compiler.packaging.manifest import TaskRow
+    from tcl.compiler.running.profile import CallProfile, Profile
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ def profile_package(folder: Path) -> ProfileReport:
     BadInput
         When the folder is no usable package.
     """
-    from tcl.compiler.manifest import Manifest
-    from tcl.compiler.profile import profile
+    from tcl.compiler.packaging.manifest import Manifest
+    from tcl.compiler.running.profile import profile
 
     manifest = Manifest.read(folder)
     if is_gpu(manifest.device["target"]):

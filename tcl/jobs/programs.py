@@ -9,8 +9,8 @@ from tcl.devices.device import Device
 from tcl.errors import BadInput
 
 if TYPE_CHECKING:
-    from tcl.compiler.frontend import OnnxModel
-    from tcl.compiler.tasks import TuningTask
+    from tcl.compiler.frontend.model import OnnxModel
+    from tcl.compiler.programs.tasks import TuningTask
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ def read_network(path: str, shapes: Sequence[str], device: Device) -> Network:
         When the model cannot be compiled, naming what is in the way.
     """
     from tcl.compiler.bootstrap import import_tvm
-    from tcl.compiler.frontend import import_relax, read_onnx
-    from tcl.compiler.onnx_shapes import parse_pins
+    from tcl.compiler.frontend.model import import_relax, read_onnx
+    from tcl.compiler.frontend.shapes import parse_pins
 
     pins = parse_pins(shapes)
     import_tvm(device.target)
-    from tcl.compiler.lowering import lower
+    from tcl.compiler.lowering.pipeline import lower
+    from tcl.compiler.programs.tasks import extract_tasks
     from tcl.compiler.targets import target_of
-    from tcl.compiler.tasks import extract_tasks
 
     model = read_onnx(path, *pins)
     mod = lower(import_relax(model), target_of(device.target))

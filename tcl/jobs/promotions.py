@@ -202,7 +202,7 @@ def _update(
 
 def _name(subscription: Subscription, device: Device, version: "ModelVersion", settings: Settings) -> str:
     """Names a package by all that it depends on; the ONNX file's content counts, not its path."""
-    from tcl.compiler.onnx_reader import digest_onnx
+    from tcl.compiler.frontend.reader import digest_onnx
 
     content = digest_onnx(settings.root / subscription.model)
     parts = [content, device.target, installed_version("apache-tvm"), settings.tuning.trials]
@@ -238,7 +238,7 @@ def _judge(new: Path, old: Path, device: Device, settings: Settings) -> Decision
 
 def _comparable(new: Path, old: Path) -> bool:
     """Whether the old package does the same on the same device, so that their latencies can be compared."""
-    from tcl.compiler.manifest import Manifest
+    from tcl.compiler.packaging.manifest import Manifest
 
     if not intact(old):
         return False

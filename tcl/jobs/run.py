@@ -13,8 +13,8 @@ from tcl.jobs.tables import Table, duration
 if TYPE_CHECKING:
     import numpy as np
 
-    from tcl.compiler.frontend import OnnxModel
-    from tcl.compiler.manifest import Manifest
+    from tcl.compiler.frontend.model import OnnxModel
+    from tcl.compiler.packaging.manifest import Manifest
 
 
 def run_package(folder: Path, feed_file: Path | None, result_file: Path | None) -> dict[str, Any]:
@@ -39,8 +39,8 @@ def run_package(folder: Path, feed_file: Path | None, result_file: Path | None) 
     BadInput
         When the package or the inputs are not usable.
     """
-    from tcl.compiler.inputs import random_inputs
-    from tcl.compiler.loader import load
+    from tcl.compiler.frontend.inputs import random_inputs
+    from tcl.compiler.running.loader import load
 
     package = load(folder)
     feed = _read_arrays(feed_file) if feed_file else random_inputs(package.inputs, seed=0)
@@ -65,7 +65,7 @@ class BenchmarkReport:
     Attributes
     ----------
     latencies
-        `tcl.compiler.latency.Latency.to_json()` by contender.
+        `tcl.compiler.running.latency.Latency.to_json()` by contender.
     note
         Why onnxruntime is missing, or how the two compare.
     """
@@ -96,8 +96,8 @@ class BenchmarkReport:
 
 def benchmark_package(folder: Path, rounds: int = 3) -> BenchmarkReport:
     """Time a package and onnxruntime on its model: fresh processes in turn, same inputs and threads."""
-    from tcl.compiler.latency import ONNXRUNTIME, benchmark
-    from tcl.compiler.manifest import Manifest
+    from tcl.compiler.packaging.manifest import Manifest
+    from tcl.compiler.running.latency import ONNXRUNTIME, benchmark
 
     manifest = Manifest.read(folder)
     model, reason = _model_of(manifest)
@@ -119,7 +119,7 @@ def _model_of(manifest: "Manifest") -> "tuple[OnnxModel | None, str]":
         return None, "onnxruntime is not installed, so it was not timed"
     if not path.is_file():
         return None, f"{path} is not there, so onnxruntime was not timed"
-    from tcl.compiler.frontend import read_onnx
+    from tcl.compiler.frontend.model import read_onnx
 
     shapes = {spec.name: spec.shape for spec in manifest.inputs if spec.shape}
     model = read_onnx(path, shapes, None, manifest.values)

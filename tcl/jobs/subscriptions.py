@@ -65,7 +65,7 @@ def subscribe(
     BadInput
         When the model or the device is unknown, or the output folder is another subscription's or no package.
     """
-    from tcl.compiler.package import check_target
+    from tcl.compiler.packaging.package import check_target
 
     DeviceStore(settings.devices_dir).get(device)
     if not Path(model).is_file():

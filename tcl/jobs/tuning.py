@@ -16,8 +16,8 @@ from tcl.measuring.types import seconds_at_usual_speed
 from tcl.settings import Settings
 
 if TYPE_CHECKING:
-    from tcl.compiler.manifest import TaskRow
-    from tcl.compiler.tasks import TuningTask
+    from tcl.compiler.packaging.manifest import TaskRow
+    from tcl.compiler.programs.tasks import TuningTask
     from tcl.measuring.types import MeasureResult
     from tcl.records.record import MeasureRecord
     from tcl.search.task import Model, Observation
@@ -83,8 +83,8 @@ def search(
     WorkFailed
         When candidates were measured, not one succeeded, and nothing was known before.
     """
+    from tcl.compiler.programs.tasks import design_space
     from tcl.compiler.targets import target_of
-    from tcl.compiler.tasks import design_space
     from tcl.features.device import device_descriptor
     from tcl.search.tuning import SearchTask, TuneOptions, tune
 
@@ -194,7 +194,7 @@ def task_rows(
     tasks: "Sequence[TuningTask]", settled: "Iterable[tuple[TaskOutcome, str]]"
 ) -> "tuple[TaskRow, ...]":
     """The per-task table of a package."""
-    from tcl.compiler.manifest import TaskRow
+    from tcl.compiler.packaging.manifest import TaskRow
 
     return tuple(
         TaskRow(

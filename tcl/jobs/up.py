@@ -115,10 +115,10 @@ def run(arguments: UpArguments, settings: Settings, steps: Steps | None = None) 
 
 def current_package(arguments: UpArguments, device: Device, settings: Settings) -> CompileReport | None:
     """The package in the output folder, if it is of this model, device and trials."""
-    from tcl.compiler.frontend import read_onnx
-    from tcl.compiler.manifest import MANIFEST, Manifest
-    from tcl.compiler.onnx_shapes import parse_pins
-    from tcl.compiler.package import check_target
+    from tcl.compiler.frontend.model import read_onnx
+    from tcl.compiler.frontend.shapes import parse_pins
+    from tcl.compiler.packaging.manifest import MANIFEST, Manifest
+    from tcl.compiler.packaging.package import check_target
 
     folder = Path(arguments.output)
     check_target(folder)

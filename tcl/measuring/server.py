@@ -61,7 +61,7 @@ def _answer(
     control: socket.socket, target: dict[str, Any], root: Path, parent: int, children: set[int]
 ) -> None:
     """Load TVM, then start and end workers as the engine asks, until it is gone."""
-    from tcl.compiler import workers
+    from tcl.compiler.measuring import workers
 
     workers.preload(target)
     gc.freeze()  # workers share the pages of what is loaded by now
@@ -112,7 +112,7 @@ def _spawn(control: socket.socket, root: Path, descriptor: int, role: str, setti
 
 
 def _serve(channel: Channel, role: str, settings: dict[str, Any]) -> None:
-    from tcl.compiler import workers
+    from tcl.compiler.measuring import workers
 
     handle = (workers.BuildWorker if role == "build" else workers.run_worker)(settings)
     while (message := channel.receive()) is not None:

@@ -68,8 +68,8 @@ def fill(store: RecordStore, device: Device, folder: Path) -> None:
     from tcl.compiler.bootstrap import import_tvm
 
     import_tvm(device.target)
+    from tcl.compiler.programs.tasks import design_space
     from tcl.compiler.targets import target_of
-    from tcl.compiler.tasks import design_space
 
     rng = np.random.default_rng(0)
     for width in (16, 48, 96):

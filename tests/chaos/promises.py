@@ -38,7 +38,7 @@ def records_of(project: Path) -> set[int]:
 
 
 def check_packages(project: Path) -> None:
-    from tcl.compiler.manifest import MANIFEST, Manifest
+    from tcl.compiler.packaging.manifest import MANIFEST, Manifest
     from tcl.files import sha256_file
 
     for folder in (project / "packages").glob("[!.]*"):

@@ -63,9 +63,9 @@ def linear_model(rows: int = 2, seed: int = 0) -> onnx.ModelProto:
 def compile_package(path: Path, folder: Path, **pins: Any) -> Any:
     """Compile with TVM's default schedules into `folder`; returns the OnnxModel."""
     from tcl.compiler.bootstrap import import_tvm
-    from tcl.compiler.frontend import import_relax, read_onnx
-    from tcl.compiler.manifest import Manifest
-    from tcl.compiler.package import write_package
+    from tcl.compiler.frontend.model import import_relax, read_onnx
+    from tcl.compiler.packaging.manifest import Manifest
+    from tcl.compiler.packaging.package import write_package
     from tcl.devices.host import detect_host
 
     tvm = import_tvm()

@@ -13,12 +13,12 @@ from tcl.compiler.bootstrap import import_tvm
 
 tvm = import_tvm()
 
-from tcl.compiler.build import apply_schedules, build_executable, schedule_program  # noqa: E402
-from tcl.compiler.frontend import import_relax, read_onnx  # noqa: E402
-from tcl.compiler.lowering import lower  # noqa: E402
-from tcl.compiler.reference import gpu_reference_module  # noqa: E402
+from tcl.compiler.frontend.model import import_relax, read_onnx  # noqa: E402
+from tcl.compiler.lowering.pipeline import lower  # noqa: E402
+from tcl.compiler.measuring.reference import gpu_reference_module  # noqa: E402
+from tcl.compiler.programs.build import apply_schedules, build_executable, schedule_program  # noqa: E402
+from tcl.compiler.programs.tasks import design_space, extract_tasks  # noqa: E402
 from tcl.compiler.targets import check_compiler, describe, target_of  # noqa: E402
-from tcl.compiler.tasks import design_space, extract_tasks  # noqa: E402
 from tcl.devices.device import Device  # noqa: E402
 from tcl.devices.host import check_reachable  # noqa: E402
 from tcl.errors import BadInput, WorkFailed  # noqa: E402

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 import tcl
-from tcl.compiler.inputs import random_inputs
-from tcl.compiler.manifest import Manifest
+from tcl.compiler.frontend.inputs import random_inputs
+from tcl.compiler.packaging.manifest import Manifest
 
 SEED = 0
 

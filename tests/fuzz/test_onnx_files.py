@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from fuzz.conftest import FUZZED, Folder
 from fuzz.mutations import NUMBERS, TEXTS, spoilt_bytes
-from tcl.compiler.frontend import import_relax, read_onnx
+from tcl.compiler.frontend.model import import_relax, read_onnx
 
 OPERATORS = (  # noqa: SIM905
     "Relu MatMul Add Conv Reshape Concat Gather Slice Pad Resize ConstantOfShape Expand Tile If Loop LSTM Cast"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from fuzz.conftest import FUZZED, Folder
 from fuzz.mutations import TEXTS, VALUES, spoilt_bytes, spoilt_json
-from tcl.compiler.inputs import random_inputs
-from tcl.compiler.loader import load
+from tcl.compiler.frontend.inputs import random_inputs
+from tcl.compiler.running.loader import load
 from tcl.devices.device import Device, parse_device
 from tcl.devices.store import DeviceStore
 from tcl.errors import BadInput

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from command_line import DEVICE, Project, save_matmul
 
-from tcl.compiler.manifest import Manifest
+from tcl.compiler.packaging.manifest import Manifest
 from tcl.errors import DeviceLost, WorkFailed
 from tcl.jobs import compile as compiling
 from tcl.jobs import promotions

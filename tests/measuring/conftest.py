@@ -39,7 +39,7 @@ def matmul() -> Callable[[int], list[MeasureRequest]]:
     from tvm import te
     from tvm.s_tir import Schedule, Trace
 
-    from tcl.compiler.traces import plain_json, tuning_context
+    from tcl.compiler.programs.traces import plain_json, tuning_context
 
     a, b = (te.placeholder((64, 64), name=name) for name in "AB")
     k = te.reduce_axis((0, 64), name="k")
@@ -64,7 +64,7 @@ def request(module: Any, workload: str, trace: str = "[[],[]]") -> MeasureReques
     """A request for one schedule of a module; by default for the program as it stands."""
     from tvm.s_tir.meta_schedule.database import Workload
 
-    from tcl.compiler.traces import plain_json
+    from tcl.compiler.programs.traces import plain_json
 
     program = json.dumps(plain_json(Workload(module).as_json()))
     return MeasureRequest(workload, program, DEVICE.target, trace, "random")
