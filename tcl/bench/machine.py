@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import datetime
 import functools
-import platform
 from collections.abc import Collection
-from typing import Any
 
 
 @functools.cache
 def machine() -> str:
     """The machine in a few words."""
+    from tcl.devices.device import cpu_name
     from tcl.devices.host import detect_host
 
-    facts: dict[str, Any] = detect_host().facts
-    return f"{facts.get('cpu_model', platform.processor())}, {facts.get('cores', '?')} cores"
+    facts = detect_host().facts
+    return f"{cpu_name(facts)}, {facts['cores']} cores"
 
 
 def today() -> str:

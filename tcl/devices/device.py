@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -53,8 +54,8 @@ class Device:
     rpc
         How the device is reached; None is this host.
     facts
-        What is known of ``cpu_model``, ``isa``, ``cores``, ``l1d_bytes``, ``l2_bytes``, ``l3_bytes``,
-        ``vector_bits``.
+        What is known of ``cpu_model``, ``cpu`` (LLVM's name of the machine's CPU, also where the target is weaker),
+        ``isa``, ``cores``, ``l1d_bytes``, ``l2_bytes``, ``l3_bytes``, ``vector_bits``.
 
     Raises
     ------
@@ -188,3 +189,16 @@ def parse_rpc(name: str, rpc: str | None, key: str | None) -> Rpc | None:
     if not host or not port.isascii() or not port.isdigit():
         raise BadInput(f"device {name!r}: the RPC tracker must be HOST:PORT, not {rpc!r}")
     return Rpc(host.strip("[]"), int(port), key)
+
+
+def is_other_cpu(facts: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Whether the facts of two devices name different CPUs; what one of them does not tell is no difference.
+
+    Hypervisors may give all CPUs of a vendor one model name, so LLVM's name counts as well.
+    """
+    return any(facts[key] != others[key] for key in ("cpu_model", "cpu") if key in facts and key in others)
+
+
+def cpu_name(facts: Mapping[str, Any]) -> str:
+    """The CPU in words, e.g. "AMD EPYC (znver4)"."""
+    return f"{facts.get('cpu_model', 'an unknown CPU')}" + (f" ({facts['cpu']})" if "cpu" in facts else "")

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tcl.devices.device import Device
+from tcl.devices.device import Device, cpu_name, is_other_cpu
 from tcl.errors import BadInput
 
 VECTOR_BITS = {"avx512": 512, "avx2": 256, "sse42": 128, "neon": 128}
@@ -69,6 +69,7 @@ def detect_host(name: str | None = None) -> Device:
     cores = usable_cores()
     facts = {
         "cpu_model": model,
+        "cpu": mcpu,
         "isa": isa,
         "cores": cores,
         **read_caches(Path("/sys/devices/system/cpu/cpu0/cache")),
@@ -78,9 +79,10 @@ def detect_host(name: str | None = None) -> Device:
     return Device(name or f"{mcpu}-{cores}c", {"kind": "llvm", "mcpu": mcpu, "num-cores": cores}, facts=facts)
 
 
-def cpu_model() -> str:
-    """Return this machine's CPU model, as `detect_host` records it."""
-    return _recognise_host()[0]
+def _own_cpu() -> dict[str, str]:
+    """Return what `detect_host` records of this machine's CPU."""
+    model, isa, mcpu = _recognise_host()
+    return {"cpu_model": model, "cpu": mcpu, "isa": isa}
 
 
 def _recognise_host() -> tuple[str, str, str]:
@@ -130,7 +132,7 @@ def on_this_host(device: Device) -> Device:
     """Note this machine's CPU in a device that is reached without RPC, where its programs can run here."""
     if device.rpc is not None or is_gpu(device.target) or not is_reachable(device):
         return device
-    return replace(device, facts={**device.facts, "cpu_model": cpu_model()})
+    return replace(device, facts={**device.facts, **{key: _own_cpu()[key] for key in ("cpu_model", "cpu")}})
 
 
 def why_unreachable(device: Device) -> str | None:
@@ -145,9 +147,12 @@ def why_unreachable(device: Device) -> str | None:
         return f"a {machine_of(device.target)} machine and this is {machine_of({})}"
     if is_gpu(device.target):
         return None if has_gpu() else "a GPU and this machine has none"
-    recorded, own = device.facts.get("cpu_model"), cpu_model()
-    if recorded is not None and recorded != own:
-        return f"a machine with the CPU {recorded!r} and this one has {own!r}"
+    own = _own_cpu()
+    if is_other_cpu(device.facts, own):
+        return f"a machine with the CPU {cpu_name(device.facts)!r} and this one has {cpu_name(own)!r}"
+    wanted = str(device.facts.get("isa"))
+    if VECTOR_BITS.get(wanted, 0) > VECTOR_BITS.get(own["isa"], 0):
+        return f"a machine with {wanted} and this one has {own['isa']}"
     if device.num_cores > usable_cores():
         return f"a machine with {device.num_cores} cores and this one has {usable_cores()}"
     return None

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from tcl.devices.device import Device, check_name
+from tcl.devices.device import Device, check_name, cpu_name, is_other_cpu
 from tcl.errors import BadInput
 from tcl.files import atomic_json
 
@@ -40,11 +40,10 @@ class DeviceStore:
                     f"device {device.name!r} exists with another target or address ({path}): its"
                     " measurements belong to that one, so choose another name"
                 )
-            its, new = known.facts.get("cpu_model"), device.facts.get("cpu_model")
-            if None not in (its, new) and its != new:
+            if is_other_cpu(known.facts, device.facts):
                 raise BadInput(
-                    f"device {device.name!r} exists as the CPU {its!r} and this is {new!r} ({path}): its"
-                    " measurements belong to that one, so choose another name"
+                    f"device {device.name!r} exists as the CPU {cpu_name(known.facts)!r} and this is"
+                    f" {cpu_name(device.facts)!r} ({path}): its measurements belong to that one, so choose another name"
                 )
             return known
         atomic_json(path, device.to_json())

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from tcl.devices.device import NAME_LENGTH, Device
+from tcl.devices.device import NAME_LENGTH, Device, is_other_cpu
 from tcl.devices.host import builtin_variants, detect_host
 from tcl.devices.store import DeviceStore
 from tcl.settings import Settings
@@ -25,7 +25,7 @@ def detect_devices(settings: Settings, name: str | None = None) -> list[Device]:
     devices = []
     for device in builtin_variants(detect_host(name)):
         other = known.get(device.name)
-        if other and device.name != name and other.facts.get("cpu_model") != device.facts["cpu_model"]:
+        if other and device.name != name and is_other_cpu(other.facts, device.facts):
             device = replace(device, name=_with_cpu(device))
         store.add(device)
         devices.append(device)

@@ -39,6 +39,9 @@ def test_add_refuses_when_name_stands_for_another_cpu(tmp_path: Path) -> None:
     store.add(Device("a", TARGET, facts={"cpu_model": "one"}))
     with pytest.raises(BadInput, match="exists as the CPU 'one' and this is 'two'"):
         store.add(Device("a", TARGET, facts={"cpu_model": "two"}))
+    store.add(Device("b", TARGET, facts={"cpu_model": "one", "cpu": "znver3"}))
+    with pytest.raises(BadInput, match=r"exists as the CPU 'one \(znver3\)' and this is 'one \(znver4\)'"):
+        store.add(Device("b", TARGET, facts={"cpu_model": "one", "cpu": "znver4"}))
 
 
 def test_get_names_known_devices_when_unknown(tmp_path: Path) -> None:

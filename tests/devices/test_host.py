@@ -148,6 +148,10 @@ def test_check_reachable_accepts_this_host_and_its_variants() -> None:
     ("change", "what"),
     [
         ({"facts": {"cpu_model": "Another CPU"}}, "a machine with the CPU 'Another CPU' and this one has"),
+        (  # a hypervisor gives both the same model name
+            {"facts": {**detect_host().facts, "cpu": "znver9"}},
+            r"a machine with the CPU '.* \(znver9\)' and this one has",
+        ),
         ({"target": {"kind": "llvm", "num-cores": 100_000}}, "a machine with 100000 cores and this one has"),
     ],
 )
@@ -158,9 +162,21 @@ def test_check_reachable_refuses_a_device_when_it_is_another_host_of_the_fleet(c
     assert is_reachable(replace(device, rpc=Rpc("tracker", 9190, "other")))
 
 
+def test_check_reachable_refuses_a_device_when_it_has_more_instructions_than_this_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = {"cpu_model": "AMD EPYC", "cpu": "znver3", "isa": "avx2"}
+    monkeypatch.setattr("tcl.devices.host._own_cpu", lambda: own)
+    unnamed = Device("d", {"kind": "llvm", "num-cores": 1}, facts={"cpu_model": "AMD EPYC", "isa": "avx512"})
+    with pytest.raises(BadInput, match="a machine with avx512 and this one has avx2"):
+        check_reachable(unnamed)
+    check_reachable(replace(unnamed, facts={**unnamed.facts, "isa": "avx2"}))
+
+
 def test_on_this_host_notes_the_cpu_only_where_the_device_is_this_machine() -> None:
     here = Device("d", {"kind": "llvm", "num-cores": 1})
-    assert on_this_host(here).facts == {"cpu_model": detect_host().facts["cpu_model"]}
+    own = detect_host().facts
+    assert on_this_host(here).facts == {"cpu_model": own["cpu_model"], "cpu": own["cpu"]}
     for other in (
         replace(here, rpc=Rpc("tracker", 9190, "d")),
         replace(here, target={**here.target, "mtriple": "riscv64-unknown-linux-gnu"}),
