@@ -84,9 +84,9 @@ class _Continual(_Stream):
 
     def learn(self, device: str) -> None:
         data = self.labels(device)
-        model, seconds = self.study.progress(self.base, device, "random", self.seed)
+        model, evaluated, seconds = self.study.progress(self.base, device, "random", self.seed)
         started = time.process_time()
-        self.base = self.study.compress(self.base, model, device, data, self.seed)
+        self.base = self.study.compress(self.base, evaluated, device, data, self.seed)
         self.seconds += seconds + time.process_time() - started
         self.models.append(model)
 

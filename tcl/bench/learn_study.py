@@ -27,7 +27,7 @@ from tcl.costmodel.losses import target_score
 from tcl.costmodel.metrics import mean_ratio, rank_correlation, top_k
 from tcl.costmodel.network import CostModel, CostModelConfig, Scorer, build_model, parameter_count
 from tcl.costmodel.splits import folds, split_tasks
-from tcl.costmodel.training import TrainOptions, TrainReport, train
+from tcl.costmodel.training import TrainOptions, TrainReport, quality, train
 from tcl.distillation.distill import active_column
 from tcl.distillation.gates import consolidate
 from tcl.distillation.knowledge import KnowledgeBase, load_knowledge_base, save_knowledge_base
@@ -91,12 +91,14 @@ class LearnParams:
     workers: int = 2
 
 
+_HELD_OUT = TrainOptions().held_out  # of the labelled workloads, by which the gates decide
+
+
 @dataclass(frozen=True)
 class Learned:
-    """A trained model with its quality by early stopping's tasks, the training's seconds, and the rows it learned."""
+    """A trained model with the training's seconds and the rows it learned."""
 
     model: CostModel
-    quality: float
     seconds: float
     rows: int
 
@@ -172,7 +174,7 @@ class Study:
         """The full method on the target: what RDU chose, learned with the source device's knowledge base."""
         _, test = self.fold(self.params.target, seed)
         base = self.knowledge(self.params.source, seed)
-        model, seconds = self.progress(base, self.params.target, "rdu", seed)
+        model, _, seconds = self.progress(base, self.params.target, "rdu", seed)
         about = {"parameters": parameter_count(model), "seconds": seconds}
         return _judge(test, model.score(test.batch)[0]) | about
 
@@ -206,17 +208,17 @@ class Study:
     def fit(
         self, model: Scorer, dataset: LabelledDataset, seed: int, *, seconds: float | None = None
     ) -> TrainReport:
-        """Train for the params' visits, or for `seconds`; the report tells processor time, not the clock's."""
+        """Train on all rows for the params' visits, or for `seconds`; the report tells processor time."""
         started = time.process_time()
         report = train(model, dataset, self.options(len(dataset), seed, seconds))
         return replace(report, seconds=time.process_time() - started)
 
     def options(self, rows: int, seed: int, seconds: float | None = None) -> TrainOptions:
-        """The training's options for so many rows."""
+        """The training's options for so many rows: a fixed length, the same for every network."""
         epochs = (
             min(max(self.params.visits // rows, 12), self.params.most_epochs) if seconds is None else 10_000
         )
-        return TrainOptions(epochs=epochs, seed=seed, seconds=seconds, patience=epochs)
+        return TrainOptions(epochs=epochs, seed=seed, seconds=seconds, patience=None, held_out=0.0)
 
     def knowledge(self, device: str, seed: int) -> KnowledgeBase:
         """The knowledge base that has learned one device, from its training workloads."""
@@ -229,31 +231,45 @@ class Study:
                 lambda rows, _: np.random.default_rng(seed).permutation(rows)[: self.params.first_rows],
             )
             model = build_model(CostModelConfig(), seed)
-            self.fit(model, training, seed)
+            self.fit(model, split_tasks(training, _HELD_OUT, seed)[0], seed)
             save_knowledge_base(self.compress(None, model, device, training, seed), folder, {})
         return load_knowledge_base(folder)[0]
 
-    def scratch(self, device: str, terms: str, fraction: float, seed: int) -> Learned:
+    def scratch(self, device: str, terms: str, fraction: float, seed: int, held_out: float = 0.0) -> Learned:
         """The cost model from scratch on what a sampler chose of a device, which many cells look at."""
-        folder = self.cache / self.digest() / f"{device}-{terms}-{fraction}-{seed}"
+        folder = self.cache / self.digest() / f"{device}-{terms}-{fraction}-{held_out}-{seed}"
         if not (folder / "model.json").exists():
             chosen = self.chosen(device, terms, fraction, seed)
+            if held_out:
+                chosen, _ = split_tasks(chosen, held_out, seed)
             model = build_model(CostModelConfig(), seed)
             report = self.fit(model, chosen, seed)
-            metadata = {"quality": _kept_quality(report), "seconds": report.seconds, "rows": len(chosen)}
-            save_model(model, folder, metadata)
+            save_model(model, folder, {"seconds": report.seconds, "rows": len(chosen)})
         model, about = load_model(folder)
         return Learned(model, **about)
 
     def progress(
         self, knowledge_base: KnowledgeBase, device: str, terms: str, seed: int
-    ) -> tuple[CostModel, float]:
-        """The model that the gate of negative transfer lets through, by its early-stopping tasks; training seconds."""
-        scratch = self.scratch(device, terms, self.params.fraction, seed)
+    ) -> tuple[CostModel, CostModel, float]:
+        """Learn a device beside the knowledge base, through the gate of negative transfer.
+
+        Returns
+        -------
+        (model, evaluated, seconds)
+            The model that learned all labelled workloads, the same as the gate saw it, and the time of all trainings.
+        """
+        fraction = self.params.fraction
+        chosen = self.chosen(device, terms, fraction, seed)
+        training, held = split_tasks(chosen, _HELD_OUT, seed)
+        scratch = self.scratch(device, terms, fraction, seed, _HELD_OUT)
         column = active_column(knowledge_base, seed)
-        report = self.fit(column, self.chosen(device, terms, self.params.fraction, seed), seed)
-        model = column if _kept_quality(report) > scratch.quality else scratch.model
-        return model, scratch.seconds + report.seconds
+        seconds = scratch.seconds + self.fit(column, training, seed).seconds
+        reached = [quality(held, model.score(held.batch)[0]) for model in (scratch.model, column)]
+        if reached[1] <= reached[0]:
+            whole = self.scratch(device, terms, fraction, seed)
+            return whole.model, scratch.model, seconds + whole.seconds
+        model = active_column(knowledge_base, seed)
+        return model, column, seconds + self.fit(model, chosen, seed).seconds
 
     def compress(
         self,
@@ -265,7 +281,7 @@ class Study:
     ) -> KnowledgeBase:
         """The knowledge base after a device; the forgetting gate looks at workloads that are not judged here."""
         options = self.options(len(dataset), seed)
-        training, validation = split_tasks(dataset, options.held_out, seed)
+        training, validation = split_tasks(dataset, _HELD_OUT, seed)
         with tempfile.TemporaryDirectory() as folder:
             stages = Stages(Path(folder) / "stages", "", None)
             distilling = DistillOptions(train=options)
@@ -305,10 +321,6 @@ def make_network(name: str, seed: int) -> Scorer:
             torch.manual_seed(seed)
             return Tlp()
     return build_model(replace(CostModelConfig(), block=name), seed)
-
-
-def _kept_quality(report: TrainReport) -> float:
-    return report.curve[report.best_epoch]["smooth_quality"]
 
 
 def _judge(test: LabelledDataset, scores: np.ndarray) -> Metrics:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tcl.costmodel.training import TrainReport
 
 WEIGHTS, MODEL = "weights.safetensors", "model.json"
+EVALUATED = "evaluated/"
+"""Prefix of the extra tensors of the model that a saved model's metrics are of."""
+
 _EXTRA = "extra/"
 
 
@@ -79,6 +82,22 @@ def load_extra(folder: Path) -> dict[str, torch.Tensor]:
     """The `extra` tensors that `save_model` put beside the weights."""
     tensors = load_file(folder / WEIGHTS)
     return {name.removeprefix(_EXTRA): t for name, t in tensors.items() if name.startswith(_EXTRA)}
+
+
+def load_evaluated(folder: Path) -> CostModel:
+    """The model that the saved one's metrics are of: itself before it learned the held-out workloads too.
+
+    A model that lies there without such a past is its own.
+    """
+    model, _ = load_model(folder)
+    past = {
+        name.removeprefix(EVALUATED): tensor
+        for name, tensor in load_extra(folder).items()
+        if name.startswith(EVALUATED)
+    }
+    if past:
+        model.load_state_dict(past)
+    return model
 
 
 class TrainingState:

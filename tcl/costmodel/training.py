@@ -42,7 +42,8 @@ class TrainOptions:
     bootstrap
         Share of the candidates that each head learns from; the rest differs from head to head.
     held_out
-        Share of the workloads that early stopping looks at, where no validation data is given.
+        Share of the workloads that early stopping looks at, where no validation data is given; 0: none, and the
+        last weights are kept.
     patience
         Epochs without improvement before training stops; None: it never does, and the last weights are kept.
     seconds
@@ -104,6 +105,8 @@ def train(
 ) -> TrainReport:
     """Train `model` in place and leave it with the weights of its best epoch on the held-out tasks.
 
+    Without held-out tasks the last weights are kept, and `uncertainty_scale` stays as it is.
+
     Parameters
     ----------
     model
@@ -130,12 +133,12 @@ def train(
         When the loss stops being finite.
     """
     if not isinstance(dataset, Shards):
-        if validation is None:
+        if validation is None and options.held_out > 0:
             dataset, validation = split_tasks(dataset, options.held_out, options.seed)
         whole = dataset
         dataset = Shards(lambda: [whole], len(whole))
-    if validation is None:
-        raise ValueError("training on shards needs validation data")
+    elif validation is None and options.held_out > 0:
+        raise ValueError("nothing can be held out of shards: give validation data")
     objective = objective or ranking_objective(model.heads, options)
     optimizer = _optimizer(model, options)
     report = TrainReport()
@@ -165,11 +168,10 @@ def train(
             )
         report.seconds = before + time.monotonic() - started
         entry = {"epoch": epoch, "loss": float(np.mean(losses)), "seconds": report.seconds}
-        scores = model.score(validation.batch)[0]
-        entry |= {**top_ks(validation, scores), "quality": quality(validation, scores)}
         report.curve.append(entry)
-        entry["smooth_quality"] = float(np.mean([past["quality"] for past in report.curve[-_SMOOTHING:]]))
-        lasting = best is None or options.patience is None
+        if validation is not None:
+            entry |= _judge(model, validation, report.curve[-_SMOOTHING:-1])
+        lasting = best is None or validation is None or options.patience is None
         if lasting or entry["smooth_quality"] > report.curve[report.best_epoch]["smooth_quality"]:
             report.best_epoch = epoch
             best = {name: value.detach().clone() for name, value in model.state_dict().items()}
@@ -182,13 +184,22 @@ def train(
             break
     if best is not None:
         model.load_state_dict(best)
-        calibrate(model, validation)
+        if validation is not None:
+            calibrate(model, validation)
     if state:
         state.clear()
     return report
 
 
 _SMOOTHING = 5  # epochs; a single lucky epoch on few held-out tasks must not win
+
+
+def _judge(model: Scorer, validation: LabelledDataset, before: list[dict[str, float]]) -> dict[str, float]:
+    """What the learning curve says of an epoch, with its quality averaged over some epochs `before` it."""
+    scores = model.score(validation.batch)[0]
+    found = quality(validation, scores)
+    smooth = float(np.mean([*(past["quality"] for past in before), found]))
+    return {**top_ks(validation, scores), "quality": found, "smooth_quality": smooth}
 
 
 def quality(dataset: LabelledDataset, scores: np.ndarray, first: int = 5) -> float:

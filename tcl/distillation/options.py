@@ -36,7 +36,7 @@ class DistillOptions:
     forgetting_bound: float = 0.02
 
 
-_SHARES = {"only": 1.0, "scratch": 0.35, "transfer": 0.45, "compress": 0.2}
+_SHARES = {"only": 0.45, "only, all": 0.55, "scratch": 0.2, "transfer": 0.3, "compress": 0.15, "all": 0.35}
 
 
 def stage_options(options: TrainOptions, stage: str) -> TrainOptions:

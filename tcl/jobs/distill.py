@@ -196,7 +196,7 @@ def learn(data: Data, arguments: DistillArguments, settings: Settings) -> "Disti
 
 def register(data: Data, result: "DistillResult", settings: Settings) -> DistillReport:
     """Register the device's model and, where it was replaced, the knowledge base."""
-    from tcl.costmodel.checkpoint import save_model
+    from tcl.costmodel.checkpoint import EVALUATED, save_model
     from tcl.distillation.knowledge import save_knowledge_base
     from tcl.registry.registry import Registry
     from tcl.registry.versions import KNOWLEDGE_BASE
@@ -219,7 +219,8 @@ def register(data: Data, result: "DistillResult", settings: Settings) -> Distill
             base = registry.register(KNOWLEDGE_BASE, folder / "base", tags=base_tags, **common)
             registry.promote(KNOWLEDGE_BASE, base.version)  # its gate was the forgetting bound
             tags["knowledge_base_version"] = str(base.version)
-        save_model(result.model, folder / "model", about)
+        past = {EVALUATED + name: tensor for name, tensor in result.evaluated.state_dict().items()}
+        save_model(result.model, folder / "model", about, past)
         scatter = (result.predicted.tolist(), result.measured.tolist()) if len(result.predicted) else None
         common["metrics"] = {**result.metrics, **compared}
         version = registry.register(
@@ -286,6 +287,7 @@ def _borrow(knowledge_base: "KnowledgeBase", programs: int) -> "DistillResult":
 
     return DistillResult(
         model=knowledge_base.model,
+        evaluated=knowledge_base.model,
         chosen="knowledge base",
         reason=f"the knowledge base's model: {programs} measured programs are too few to learn from",
         knowledge_base=knowledge_base,

@@ -36,7 +36,7 @@ def compare(
         Metrics ``top_1/KIND`` and ``top_5/KIND`` of the new model, and all of the champion's with the prefix
         ``champion/``; the tag that names the champion, when there is one that can read these features.
     """
-    from tcl.costmodel.checkpoint import load_model
+    from tcl.costmodel.checkpoint import load_evaluated
     from tcl.costmodel.metrics import top_ks
     from tcl.registry.versions import CHAMPION, COMPARED_WITH, THEIRS
 
@@ -48,8 +48,7 @@ def compare(
     if champion is None:
         return metrics, {}
     try:
-        model, _ = load_model(registry.fetch(champion))
-        scores = model.score(held_out.batch)[0]
+        scores = load_evaluated(registry.fetch(champion)).score(held_out.batch)[0]
         its = {**top_ks(held_out, scores, _KS), **by_kind(held_out, scores, kinds)}
     except TclError as error:
         note(f"not compared with the champion: {error}")

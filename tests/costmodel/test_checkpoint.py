@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tcl.costmodel.checkpoint import load_extra, load_model, save_model
+from tcl.costmodel.checkpoint import EVALUATED, load_evaluated, load_extra, load_model, save_model
 from tcl.costmodel.network import CostModelConfig, build_model
 from tcl.errors import BadInput
 from tcl.features.batch import FeatureBatch
@@ -28,6 +28,16 @@ def test_model_scores_the_same_when_loaded_again(columns: int, tmp_path: Path, b
     assert metadata == {"device": "cpu"}
     assert torch.equal(load_extra(tmp_path)["fisher"], torch.ones(2))
     assert {path.suffix for path in tmp_path.iterdir()} == {".safetensors", ".json"}
+
+
+def test_load_evaluated_gives_the_model_that_the_metrics_are_of(tmp_path: Path, batches: Batches) -> None:
+    model, past = build_model(CONFIG, 0), build_model(CONFIG, 1)
+    batch = batches(9, 6, 0)
+    save_model(model, tmp_path, {}, {EVALUATED + name: value for name, value in past.state_dict().items()})
+    assert np.array_equal(load_evaluated(tmp_path).score(batch)[0], past.score(batch)[0])
+    assert np.array_equal(load_model(tmp_path)[0].score(batch)[0], model.score(batch)[0])
+    save_model(model, tmp_path, {})
+    assert np.array_equal(load_evaluated(tmp_path).score(batch)[0], model.score(batch)[0])
 
 
 def test_load_names_both_versions_when_the_features_are_of_another(tmp_path: Path) -> None:

@@ -83,6 +83,17 @@ def test_training_stops_early_when_the_held_out_tasks_gain_nothing(dataset: Labe
     assert len(report.curve) < 60
 
 
+def test_training_keeps_the_last_weights_when_nothing_is_held_out(dataset: LabelledDataset) -> None:
+    model = build_model(CONFIG, 0)
+    report = train(model, dataset, replace(OPTIONS, epochs=3, held_out=0.0))
+    assert report.best_epoch == 2 and len(report.curve) == 3
+    assert "quality" not in report.curve[-1] and float(model.uncertainty_scale) == 1
+    shards = Shards(lambda: [dataset], len(dataset))
+    again = build_model(CONFIG, 0)
+    train(again, shards, replace(OPTIONS, epochs=3, held_out=0.0))
+    assert np.array_equal(model.score(dataset.batch)[0], again.score(dataset.batch)[0])
+
+
 def test_training_stops_when_its_time_is_over(dataset: LabelledDataset) -> None:
     report = train(
         build_model(CONFIG, 0), dataset, replace(OPTIONS, epochs=10_000, patience=10_000, seconds=0.5)

@@ -11,6 +11,7 @@ from costmodel.synthetic import make_dataset
 
 from tcl.costmodel.checkpoint import load_model
 from tcl.costmodel.groups import Shards
+from tcl.costmodel.metrics import rank_correlation
 from tcl.costmodel.network import CostModelConfig, build_model, parameter_count
 from tcl.costmodel.splits import take_tasks
 from tcl.costmodel.training import TrainOptions
@@ -57,6 +58,16 @@ def test_first_device_is_trained_from_scratch_and_makes_the_knowledge_base(first
     assert {"top_1", "top_5", "top_1_scratch", "parameters", "train_seconds"} <= set(first.metrics)
     assert len(first.predicted) == len(first.measured) > 0
     assert {"loss", "quality", "top_1"} <= set(first.curves)
+
+
+def test_model_has_learned_what_was_held_out_and_the_evaluated_one_has_not(first: DistillResult) -> None:
+    assert first.held_out is not None
+    scores = first.evaluated.score(first.held_out.batch)[0]
+    assert np.array_equal(scores, first.predicted)
+    assert rank_correlation(first.model.score(first.held_out.batch)[0], first.measured) > rank_correlation(
+        scores, first.measured
+    )
+    assert torch.equal(first.model.uncertainty_scale, first.evaluated.uncertainty_scale)
 
 
 def test_second_device_compares_transfer_with_scratch_and_keeps_the_size(
@@ -113,8 +124,12 @@ def test_distillation_ends_the_same_when_it_was_interrupted(first: DistillResult
     assert seen[0] == ("transfer", 3) and not any(stage == "scratch" for stage, _ in seen)
     whole = distill_dataset(data, "second", first.knowledge_base, OPTIONS, tmp_path / "b")
     assert np.array_equal(resumed.predicted, whole.predicted)
-    mine, other = resumed.knowledge_base.model.state_dict(), whole.knowledge_base.model.state_dict()
-    assert all(torch.equal(mine[name], other[name]) for name in mine)
+    for resumed_model, whole_model in (
+        (resumed.knowledge_base.model, whole.knowledge_base.model),
+        (resumed.model, whole.model),
+    ):
+        mine, other = resumed_model.state_dict(), whole_model.state_dict()
+        assert all(torch.equal(mine[name], other[name]) for name in mine)
 
 
 def test_state_of_other_data_is_not_used(first: DistillResult, tmp_path: Path) -> None:
@@ -195,5 +210,5 @@ def test_models_are_trained_on_the_stream_when_the_dataset_is_only_a_part(tmp_pa
         return Shards(lambda: [part, part], 2 * len(part))
 
     result = distill_dataset(data, "first", None, OPTIONS, tmp_path, stream=stream)
-    assert len(asked) == 1 and 0 < len(asked[0]) < len(data.keys) - 1
+    assert len(asked) == 2 and 0 < len(asked[0]) < len(data.keys) - 1 and asked[1] == set(data.keys)
     assert not asked[0] & set(result.knowledge_base.validation["first"].keys)
