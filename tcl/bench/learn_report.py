@@ -82,7 +82,7 @@ def markdown(studies: dict[str, dict[str, Any]]) -> str:
         "- **share 1, share 5**: mean over the workloads of best latency over best latency among the first k, in which",
         "  no single workload can dominate.",
         "- Latencies are clipped at each workload's 95th percentile; a failed pick counts as that.",
-        "- Every network learns from all of its rows and sees as many candidates as `visits` says, without early stopping.",
+        "- Every network learns from all of its rows, as many candidates as `visits` says, without early stopping.",
         "- **forgetting**: share 1 lost on the earlier device that lost most, at the end of the stream.",
         "",
     ]
