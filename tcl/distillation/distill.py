@@ -39,6 +39,10 @@ HELD_ROWS = 200_000
 """Records of a device above which only the first of each task are held in memory, and training streams all."""
 
 
+class TooFewWorkloads(BadInput):
+    """A device has too little to learn a model of its own from."""
+
+
 @dataclass
 class DistillResult:
     """What a distillation made.
@@ -67,7 +71,7 @@ class DistillResult:
     held_out
         Those candidates; None where nothing was held out.
     excluded
-        Workloads without a single success, which could neither be learned nor evaluated.
+        Workloads with a single candidate or without a success, which could neither be learned nor evaluated.
     """
 
     model: CostModel
@@ -98,7 +102,9 @@ def distill(
     Raises
     ------
     BadInput
-        When the device has no records, or fewer than three workloads with a success.
+        When the device has no records.
+    TooFewWorkloads
+        When fewer than three workloads have candidates to compare.
     """
     records, tasks = store.status(device.name).records, len(store.workloads(device.name))
     if records <= HELD_ROWS:
@@ -132,11 +138,11 @@ def distill_dataset(
     Where the dataset is only a part of what was measured, `stream` gives all records of some workloads: the models are
     trained on those, everything else is done with the dataset.
     """
-    dataset, excluded = with_success(dataset)
+    dataset, excluded = learnable(dataset)
     if len(set(dataset.keys)) < 3:
-        raise BadInput(
-            f"device {device} has {len(dataset.keys)} workloads with a successful measurement; distilling needs at "
-            "least 3 (training, early stopping, evaluation), so measure another model"
+        raise TooFewWorkloads(
+            f"device {device} has {len(dataset.keys)} workloads with candidates to compare; distilling needs at least "
+            "3 (training, early stopping, evaluation), so measure more candidates or another model"
         )
     if knowledge_base:
         options = replace(options, config=knowledge_base.model.config)
@@ -203,11 +209,14 @@ def active_column(knowledge_base: KnowledgeBase, seed: int) -> CostModel:
     return column
 
 
-def with_success(dataset: LabelledDataset) -> tuple[LabelledDataset, list[str]]:
-    """The tasks that have a successful candidate, and the workload keys of those that have none."""
+def learnable(dataset: LabelledDataset) -> tuple[LabelledDataset, list[str]]:
+    """The tasks whose candidates can be compared, two or more with a success, and the other tasks' workload keys."""
+    candidates = np.bincount(dataset.task, minlength=len(dataset.keys))
     successes = np.bincount(dataset.task, np.isfinite(dataset.seconds), minlength=len(dataset.keys))
-    excluded = [dataset.keys[task] for task in np.flatnonzero(successes == 0)]
-    return take_tasks(dataset, np.flatnonzero(successes > 0)), excluded
+    usable = (candidates > 1) & (successes > 0)
+    return take_tasks(dataset, np.flatnonzero(usable)), [
+        dataset.keys[task] for task in np.flatnonzero(~usable)
+    ]
 
 
 def _fingerprint(

@@ -14,7 +14,7 @@ from tcl.console import note, progress
 from tcl.devices.device import Device
 from tcl.devices.store import DeviceStore
 from tcl.files import locked
-from tcl.jobs.dataset import FEWEST_PROGRAMS, dataset, open_journal, take_over_tuning
+from tcl.jobs.dataset import dataset, open_journal, take_over_tuning
 from tcl.jobs.evaluation import compare
 from tcl.jobs.tables import Table
 from tcl.settings import Settings
@@ -170,28 +170,30 @@ def learn(data: Data, arguments: DistillArguments, settings: Settings) -> "Disti
     Raises
     ------
     BadInput
-        When there are too few programs, and no knowledge base.
+        When there are too few programs with candidates to compare, and no knowledge base.
     """
-    from tcl.distillation.distill import distill
+    from tcl.distillation.distill import TooFewWorkloads, distill
 
     knowledge_base = _knowledge_base(settings)
-    programs = len(dataset(settings).workloads(data.device.name))
-    if knowledge_base is not None and programs < FEWEST_PROGRAMS:
-        return _borrow(knowledge_base, programs)
     with progress(f"learning {data.device.name}", None) as advance:
 
         def show(stage: str, epoch: dict[str, float]) -> None:
             shown = {name: epoch[name] for name in ("loss", "top_1") if name in epoch}
             advance(detail=", ".join([stage, *(f"{name} {value:.3f}" for name, value in shown.items())]))
 
-        return distill(
-            dataset(settings),
-            data.device,
-            knowledge_base,
-            _options(arguments, settings),
-            settings.state_dir / "distill" / data.device.name,
-            show,
-        )
+        try:
+            return distill(
+                dataset(settings),
+                data.device,
+                knowledge_base,
+                _options(arguments, settings),
+                settings.state_dir / "distill" / data.device.name,
+                show,
+            )
+        except TooFewWorkloads:
+            if knowledge_base is None:
+                raise
+            return _borrow(knowledge_base)
 
 
 def register(data: Data, result: "DistillResult", settings: Settings) -> DistillReport:
@@ -228,7 +230,11 @@ def register(data: Data, result: "DistillResult", settings: Settings) -> Distill
         )
     reasons = [result.reason, result.knowledge_base_reason]
     if result.excluded:
-        reasons.append(f"left out, since nothing succeeded: {', '.join(result.excluded)}")
+        shown = ", ".join([*result.excluded[:3], *["…"] * (len(result.excluded) > 3)])
+        reasons.append(
+            f"left out, since nothing succeeded or only one candidate was measured: {len(result.excluded)} programs"
+            f" ({shown})"
+        )
     return DistillReport(version, base, tuple(reasons))
 
 
@@ -279,7 +285,7 @@ def _knowledge_base(settings: Settings) -> "KnowledgeBase | None":
         return None
 
 
-def _borrow(knowledge_base: "KnowledgeBase", programs: int) -> "DistillResult":
+def _borrow(knowledge_base: "KnowledgeBase") -> "DistillResult":
     """The knowledge base's model as the device's own, until there is enough to learn from."""
     import numpy as np
 
@@ -289,7 +295,7 @@ def _borrow(knowledge_base: "KnowledgeBase", programs: int) -> "DistillResult":
         model=knowledge_base.model,
         evaluated=knowledge_base.model,
         chosen="knowledge base",
-        reason=f"the knowledge base's model: {programs} measured programs are too few to learn from",
+        reason="the knowledge base's model: too few programs have measured candidates to compare",
         knowledge_base=knowledge_base,
         knowledge_base_replaced=False,
         knowledge_base_reason="the knowledge base stays as it is",

@@ -11,8 +11,8 @@ from typing import Any
 from tcl.devices.store import DeviceStore
 from tcl.errors import WorkFailed, in_one_line
 from tcl.jobs import distill
-from tcl.jobs.dataset import dataset
-from tcl.jobs.distill import FEWEST_PROGRAMS, DistillArguments, DistillReport, find_learnt
+from tcl.jobs.dataset import FEWEST_PROGRAMS, dataset
+from tcl.jobs.distill import DistillArguments, DistillReport, find_learnt
 from tcl.jobs.tables import Table
 from tcl.settings import Settings
 

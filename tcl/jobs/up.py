@@ -14,7 +14,7 @@ from tcl.devices.store import DeviceStore
 from tcl.errors import BadInput
 from tcl.jobs import compile, distill, measure
 from tcl.jobs.compile import CompileArguments, CompileReport
-from tcl.jobs.dataset import dataset
+from tcl.jobs.dataset import FEWEST_PROGRAMS, dataset
 from tcl.jobs.detect import detect_devices
 from tcl.jobs.distill import DistillArguments
 from tcl.jobs.measure import MeasureArguments
@@ -163,5 +163,5 @@ def teachers(device: Device, settings: Settings) -> list[str]:
     return [
         name
         for name in store.devices()
-        if name in known and name != device.name and len(store.workloads(name)) >= distill.FEWEST_PROGRAMS
+        if name in known and name != device.name and len(store.workloads(name)) >= FEWEST_PROGRAMS
     ]

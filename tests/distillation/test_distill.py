@@ -13,10 +13,10 @@ from tcl.costmodel.checkpoint import load_model
 from tcl.costmodel.groups import Shards
 from tcl.costmodel.metrics import rank_correlation
 from tcl.costmodel.network import CostModelConfig, build_model, parameter_count
-from tcl.costmodel.splits import take_tasks
+from tcl.costmodel.splits import take_rows, take_tasks
 from tcl.costmodel.training import TrainOptions
 from tcl.distillation.consolidation import fisher_information, online_fisher
-from tcl.distillation.distill import DistillResult, distill_dataset
+from tcl.distillation.distill import DistillResult, TooFewWorkloads, distill_dataset
 from tcl.distillation.gates import choose
 from tcl.distillation.knowledge import (
     VALIDATION_ROWS,
@@ -25,7 +25,6 @@ from tcl.distillation.knowledge import (
     validation_sample,
 )
 from tcl.distillation.options import DistillOptions
-from tcl.errors import BadInput
 from tcl.features.dataset import LabelledDataset
 
 OPTIONS = DistillOptions(
@@ -154,24 +153,27 @@ def test_knowledge_base_is_the_same_when_loaded_again(first: DistillResult, tmp_
     assert np.array_equal(as_model.score(batch)[0], first.knowledge_base.model.score(batch)[0])
 
 
-def test_tasks_without_a_success_are_named_and_left_out(tmp_path: Path) -> None:
+def test_tasks_without_a_success_or_with_one_candidate_are_named_and_left_out(tmp_path: Path) -> None:
     data = device("first", 1)
-    seconds = np.where(data.task == 4, np.inf, data.seconds)
+    data = replace(data, seconds=np.where(data.task == 4, np.inf, data.seconds))
+    alone = np.flatnonzero((data.task != 6) | (np.diff(data.task, prepend=-1) != 0))
     result = distill_dataset(
-        replace(data, seconds=seconds),
+        take_rows(data, alone),
         "first",
         None,
         replace(OPTIONS, train=TrainOptions(epochs=1)),
         tmp_path,
     )
-    assert result.excluded == ["workload-4"]
-    assert result.metrics["tasks"] == 9
+    assert result.excluded == ["workload-4", "workload-6"]
+    assert result.metrics["tasks"] == 8
 
 
 def test_distillation_refuses_a_device_with_too_few_workloads(tmp_path: Path) -> None:
-    data = make_dataset(tasks=2)
-    with pytest.raises(BadInput, match="at least 3"):
-        distill_dataset(data, "cpu", None, OPTIONS, tmp_path)
+    data = make_dataset(tasks=10)
+    one_each = take_rows(data, np.flatnonzero(np.diff(data.task, prepend=-1)))
+    for few in (make_dataset(tasks=2), one_each):
+        with pytest.raises(TooFewWorkloads, match="at least 3"):
+            distill_dataset(few, "cpu", None, OPTIONS, tmp_path)
 
 
 def test_gate_prefers_scratch_when_transfer_is_not_better() -> None:
