@@ -17,10 +17,15 @@ from typing import Any
 from tcl.errors import BadInput
 
 FILE_NAME = "tcl.toml"
+_SHOWN = 60  # characters of a wrong value in its message
 
 
-def _number(default: int | float, low: float, high: float = float("inf")) -> Any:
-    return field(default=default, metadata={"range": (low, high)})
+LARGEST = {int: 10**9, float: 10**6}
+"""Limits of what has none of its own: seeds and counts that 32 bits hold, seconds that every wait takes."""
+
+
+def _number(default: int | float, low: float, high: float | None = None) -> Any:
+    return field(default=default, metadata={"range": (low, high or LARGEST[type(default)])})
 
 
 @dataclass(frozen=True)
@@ -300,14 +305,20 @@ def _set(values: dict[str, dict[str, Any]], source: str, key: str, value: Any) -
     section, _, name = key.partition(".")
     kind, low, high = _field(source, section, name)
     allowed = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    if float in allowed and type(value) is int:
-        value = float(value)
-    if type(value) not in allowed:
-        raise BadInput(f"{source}: {key} must be {_spell(kind)}, not {value!r}")
+    whole = float in allowed and type(value) is int
+    if type(value) not in allowed and not whole:
+        raise BadInput(f"{source}: {key} must be {_spell(kind)}, not {_shown(value)}")
     if isinstance(value, int | float) and not low <= value <= high:
-        limit = f"at least {low:g}" if high == float("inf") else f"from {low:g} to {high:g}"
-        raise BadInput(f"{source}: {key} must be {limit}, not {value!r}")
-    values[section][name] = value
+        raise BadInput(f"{source}: {key} must be from {low:.10g} to {high:.10g}, not {_shown(value)}")
+    values[section][name] = float(value) if whole else value
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than some thousand digits
+        return "a number of thousands of digits"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _field(source: str, section: str, name: str) -> tuple[Any, float, float]:

@@ -118,7 +118,8 @@ def table(found: list[Subscription]) -> Table:
 
 def _inside(settings: Settings, path: Path | str) -> str:
     """A path as the project keeps it, so that the project can be moved: one name for each file."""
-    absolute, root = (Path(os.path.abspath(place)) for place in (Path(path).expanduser(), settings.root))
+    places = (Path(path).expanduser().absolute(), settings.root)
+    absolute, root = (Path(os.path.normpath(place)) for place in places)  # links stay links
     return str(absolute.relative_to(root) if absolute.is_relative_to(root) else absolute)
 
 
