@@ -5,7 +5,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from tcl.cli.main import COMMANDS, cli
+from tcl.cli.commands import COMMANDS, LazyGroup, cli
+from tcl.cli.main import main
 
 
 def test_help_lists_every_command():
@@ -130,3 +131,26 @@ def test_lists_say_what_to_do_when_a_project_is_empty(tmp_path, monkeypatch):
     assert "tcl device detect" in runner.invoke(cli, ["device", "list"]).stdout
     assert "tcl distill" in runner.invoke(cli, ["models"]).stdout
     assert "none yet" in runner.invoke(cli, ["data", "status"]).stdout
+
+
+def raising(error):
+    def raises(*_):
+        raise error
+
+    return raises
+
+
+def test_command_ends_with_130_when_it_is_interrupted_before_it_began(monkeypatch, capsys):
+    monkeypatch.setattr(LazyGroup, "get_command", raising(KeyboardInterrupt()))
+    with pytest.raises(SystemExit) as end:
+        main(["models", "--json"])
+    out, err = capsys.readouterr()
+    assert end.value.code == 130
+    assert err.strip() == "tcl: interrupted"
+    assert json.loads(out) == {"error": "interrupted", "exit_code": 130}
+
+
+def test_end_of_a_file_counts_as_no_interruption(monkeypatch):
+    monkeypatch.setattr(LazyGroup, "get_command", raising(EOFError("cut off")))
+    with pytest.raises(EOFError, match="cut off"):
+        main(["models"])
