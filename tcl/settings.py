@@ -5,6 +5,7 @@ variable's name: ``[measure] fraction`` is ``TCL_MEASURE_FRACTION``. ``TCL_ROOT`
 Variables whose first word is no section (the Tcl language has its own, such as TCL_LIBRARY) are ignored.
 """
 
+import math
 import os
 import tomllib
 import types
@@ -32,8 +33,8 @@ def _number(default: int | float, low: float, high: float | None = None) -> Any:
 class MlflowSettings:
     """`[mlflow]`: where cost models and compile runs are registered."""
 
-    tracking_uri: str | None = None
-    """MLflow's tracking and registry address; unset: `mlflow.db` in the project folder."""
+    tracking_uri: str | None = field(default=None, metadata={"schemes": ("http", "https", "sqlite")})
+    """Address of an MLflow server (or of an SQLite file); unset: `mlflow.db` in the project folder."""
 
 
 @dataclass(frozen=True)
@@ -303,13 +304,19 @@ def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, str, Any]]:
 
 def _set(values: dict[str, dict[str, Any]], source: str, key: str, value: Any) -> None:
     section, _, name = key.partition(".")
-    kind, low, high = _field(source, section, name)
+    kind, limits = _field(source, section, name)
+    low, high = limits.get("range", (-math.inf, math.inf))
     allowed = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     whole = float in allowed and type(value) is int
     if type(value) not in allowed and not whole:
         raise BadInput(f"{source}: {key} must be {_spell(kind)}, not {_shown(value)}")
     if isinstance(value, int | float) and not low <= value <= high:
         raise BadInput(f"{source}: {key} must be from {low:.10g} to {high:.10g}, not {_shown(value)}")
+    if "schemes" in limits and (scheme := value.partition("://")[0]) not in limits["schemes"]:
+        raise BadInput(
+            f"{source}: {key} must begin with {'://, '.join(limits['schemes'])}://, not {_shown(scheme)};"
+            " other databases stand behind an MLflow server (docs/operating.md)"
+        )
     values[section][name] = float(value) if whole else value
 
 
@@ -321,20 +328,20 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def _field(source: str, section: str, name: str) -> tuple[Any, float, float]:
+def _field(source: str, section: str, name: str) -> tuple[Any, Mapping[str, Any]]:
+    """A setting's type and limits."""
     if section not in _SECTIONS:
         raise BadInput(f"{source}: {section!r} is no section of settings; allowed: {', '.join(_SECTIONS)}")
     known = {f.name: f for f in fields(_SECTIONS[section])}
     if name not in known:
         raise BadInput(f"{source}: {name!r} is no setting of [{section}]; allowed: {', '.join(known)}")
-    low, high = known[name].metadata.get("range", (float("-inf"), float("inf")))
-    return known[name].type, low, high
+    return known[name].type, known[name].metadata
 
 
 def _parse(variable: str, key: str, text: str) -> Any:
     """Give a variable's text the type of its setting; what does not fit stays text, for `_set` to refuse."""
     section, _, name = key.partition(".")
-    kind, _, _ = _field(f"environment variable {variable}", section, name)
+    kind, _ = _field(f"environment variable {variable}", section, name)
     if kind is bool:
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
     if kind in (int, float):

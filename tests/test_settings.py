@@ -55,6 +55,11 @@ def test_load_settings_reads_each_type_from_the_environment(tmp_path: Path) -> N
         (f"[serve]\nreconcile_seconds = {'9' * 400}\n", ["serve.reconcile_seconds", "from 1 to 1000000"]),
         (f"[learning]\nseed = 0x{'f' * 5000}\n", ["learning.seed", "thousands of digits"]),
         ("[measure]\nbuild_timeout = inf\n", ["measure.build_timeout", "from 0 to 1000000", "inf"]),
+        (
+            '[mlflow]\ntracking_uri = "postgresql://me:secret@db/x"\n',
+            ["http://", "'postgresql'", "MLflow server"],
+        ),
+        ('[mlflow]\ntracking_uri = "mlruns"\n', ["mlflow.tracking_uri", "sqlite://", "'mlruns'"]),
         ("[dvc]\nremote = 3\n", ["dvc.remote", "a text"]),
         ("[measure\n", ["tcl.toml", "TOML", "line 1"]),
     ],
@@ -66,6 +71,7 @@ def test_load_settings_names_file_key_and_allowed_when_file_is_wrong(
     with pytest.raises(BadInput) as error:
         load_settings(tmp_path, environ={})
     assert [part for part in parts if part not in str(error.value)] == []
+    assert "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The command line as a user meets it: exit codes, JSON, one sentence for each error."""
 
 import json
+import socket
 
 import pytest
 from click.testing import CliRunner
@@ -62,6 +63,10 @@ def test_command_explains_itself(name):
         ["run", "no-package", "--benchmark", "--input", "x.npz"],
         ["import", "no-log.json", "--device", "unknown"],
         ["models", "promote", "host", "zero"],
+        ["models", "promote", "../x", "1"],
+        ["models", "promote", "", "1"],
+        ["models", "promote", "x'y", "1"],
+        ["subscribe", "no-model.onnx"],
         ["bench", "export", "no-such-network"],
     ],
     ids=" ".join,
@@ -96,6 +101,25 @@ def test_json_holds_one_object_when_the_usage_is_bad(arguments):
     answer = json.loads(result.stdout)
     assert answer["exit_code"] == result.exit_code == 2
     assert answer["error"] in result.stderr
+
+
+@pytest.mark.parametrize("name", ["models", "subscribe"])
+def test_list_is_json_when_no_command_is_named(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli, [name, "--json"])
+    assert result.exit_code == 0, result.output
+    assert list(json.loads(result.stdout).values()) == [[]]
+
+
+def test_models_ui_refuses_a_port_that_is_taken(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        port = str(listening.getsockname()[1])
+        result = CliRunner().invoke(cli, ["models", "ui", "--port", port])
+    assert result.exit_code == 2
+    assert result.stderr == f"tcl: port {port} is taken: choose another with --port\n"
 
 
 def test_settings_error_names_its_source_when_a_variable_is_wrong(tmp_path, monkeypatch):
