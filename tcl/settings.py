@@ -15,10 +15,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from tcl.errors import BadInput
+from tcl.errors import BadInput, shown
 
 FILE_NAME = "tcl.toml"
-_SHOWN = 60  # characters of a wrong value in its message
 
 
 LARGEST = {int: 10**9, float: 10**6}
@@ -309,23 +308,15 @@ def _set(values: dict[str, dict[str, Any]], source: str, key: str, value: Any) -
     allowed = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     whole = float in allowed and type(value) is int
     if type(value) not in allowed and not whole:
-        raise BadInput(f"{source}: {key} must be {_spell(kind)}, not {_shown(value)}")
+        raise BadInput(f"{source}: {key} must be {_spell(kind)}, not {shown(value)}")
     if isinstance(value, int | float) and not low <= value <= high:
-        raise BadInput(f"{source}: {key} must be from {low:.10g} to {high:.10g}, not {_shown(value)}")
+        raise BadInput(f"{source}: {key} must be from {low:.10g} to {high:.10g}, not {shown(value)}")
     if "schemes" in limits and (scheme := value.partition("://")[0]) not in limits["schemes"]:
         raise BadInput(
-            f"{source}: {key} must begin with {'://, '.join(limits['schemes'])}://, not {_shown(scheme)};"
+            f"{source}: {key} must begin with {'://, '.join(limits['schemes'])}://, not {shown(scheme)};"
             " other databases stand behind an MLflow server (docs/operating.md)"
         )
     values[section][name] = float(value) if whole else value
-
-
-def _shown(value: Any) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # Python writes no number of more than some thousand digits
-        return "a number of thousands of digits"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _field(source: str, section: str, name: str) -> tuple[Any, Mapping[str, Any]]:
