@@ -27,7 +27,7 @@ help:
 	@echo "make chaos        kill commands at random moments and look at what is left (hours; JOBS, MOMENTS, SEED)"
 	@echo "make crowd        eight compiles and two distillations at once against one registry"
 	@echo "make large        compile a network of more than 2 GB with external data (16 GB of memory, 12 GB of disk)"
-	@echo "make fuzz         thousands of damaged files (half an hour; FUZZ_EXAMPLES of each kind, SEED)"
+	@echo "make fuzz         thousands of damaged files (five minutes; FUZZ_EXAMPLES of each kind, SEED)"
 	@echo "make docker-check run the Dockerfile's steps in a bare Debian, without docker"
 	@echo "make emulation    run a package for aarch64 under QEMU (PACKAGE; else SqueezeNet is compiled first)"
 	@echo "make lock         write constraints.txt from $(VENV)"

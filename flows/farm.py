@@ -29,7 +29,7 @@ def farm(settings: Settings) -> Iterator[None]:
         from prefect_dask import DaskTaskRunner
     except ModuleNotFoundError:
         raise BadInput(
-            f"prefect.dask is {address}, but Dask is not installed: pip install 'tcl[scale]'"
+            f"prefect.dask is {address}, but Dask is not installed: pip install '.[scale]' in TCL's source folder"
         ) from None
     with contextlib.ExitStack() as stack:
         try:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,25 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tcl.console import note
-from tcl.errors import BadInput, WorkFailed
+from tcl.errors import WorkFailed
+from tcl.ports import HOST, require_free
 from tcl.settings import Settings
 
-_HOST = "127.0.0.1"
 _START_SECONDS = 300.0
 _STOP_SECONDS = 30.0
 _SLOT_WAIT_SECONDS = "5"  # between two looks of a run that waits for its deployment's turn
 
 
-def free_port() -> int:
-    """Return a port that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        return int(probe.getsockname()[1])
-
-
 def address_of(port: int) -> str:
     """The server's API."""
-    return f"http://{_HOST}:{port}/api"
+    return f"http://{HOST}:{port}/api"
 
 
 @contextmanager
@@ -45,16 +37,9 @@ def running_server(settings: Settings, port: int) -> Iterator[str]:
     WorkFailed
         When it does not start.
     """
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_HOST, port))
-        except OSError:
-            raise BadInput(
-                f"port {port} is taken; choose another with --port, or set PREFECT_API_URL to the Prefect API there"
-            ) from None
+    require_free(port, "choose another with --port, or set PREFECT_API_URL to the Prefect API there")
     log = settings.prefect_home / "server.log"
-    arguments = ["server", "start", "--host", _HOST, "--port", str(port)]
+    arguments = ["server", "start", "--host", HOST, "--port", str(port)]
     with log.open("w") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "tcl.processes", str(os.getpid()), "prefect", *arguments],
@@ -69,7 +54,7 @@ def running_server(settings: Settings, port: int) -> Iterator[str]:
             start_new_session=True,  # Ctrl-C is for us: the runs stop first, then the server
         )
     try:
-        note(f"starting a Prefect server at http://{_HOST}:{port} (log {log})")
+        note(f"starting a Prefect server at http://{HOST}:{port} (log {log})")
         _await(process, address_of(port), log)
         yield address_of(port)
     finally:

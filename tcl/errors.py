@@ -1,6 +1,9 @@
 """Errors a user is meant to read: one sentence each, with the exit code of the command that meets them."""
 
 import traceback
+from typing import Any
+
+_SHOWN = 60
 
 
 class TclError(Exception):
@@ -35,3 +38,12 @@ def in_one_line(error: Exception) -> str:
         return str(error)
     traceback.print_exception(error)
     return f"unexpected {type(error).__name__}: {error}"
+
+
+def shown(value: Any) -> str:
+    """Return how a message names a wrong value: in one line, and cut when it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than some thousand digits
+        return "a number of thousands of digits"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

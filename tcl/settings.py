@@ -5,6 +5,7 @@ variable's name: ``[measure] fraction`` is ``TCL_MEASURE_FRACTION``. ``TCL_ROOT`
 Variables whose first word is no section (the Tcl language has its own, such as TCL_LIBRARY) are ignored.
 """
 
+import math
 import os
 import tomllib
 import types
@@ -14,21 +15,25 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from tcl.errors import BadInput
+from tcl.errors import BadInput, shown
 
 FILE_NAME = "tcl.toml"
 
 
-def _number(default: int | float, low: float, high: float = float("inf")) -> Any:
-    return field(default=default, metadata={"range": (low, high)})
+LARGEST = {int: 10**9, float: 10**6}
+"""Limits of what has none of its own: seeds and counts that 32 bits hold, seconds that every wait takes."""
+
+
+def _number(default: int | float, low: float, high: float | None = None) -> Any:
+    return field(default=default, metadata={"range": (low, high or LARGEST[type(default)])})
 
 
 @dataclass(frozen=True)
 class MlflowSettings:
     """`[mlflow]`: where cost models and compile runs are registered."""
 
-    tracking_uri: str | None = None
-    """MLflow's tracking and registry address; unset: `mlflow.db` in the project folder."""
+    tracking_uri: str | None = field(default=None, metadata={"schemes": ("http", "https", "sqlite")})
+    """Address of an MLflow server (or of an SQLite file); unset: `mlflow.db` in the project folder."""
 
 
 @dataclass(frozen=True)
@@ -298,32 +303,36 @@ def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, str, Any]]:
 
 def _set(values: dict[str, dict[str, Any]], source: str, key: str, value: Any) -> None:
     section, _, name = key.partition(".")
-    kind, low, high = _field(source, section, name)
+    kind, limits = _field(source, section, name)
+    low, high = limits.get("range", (-math.inf, math.inf))
     allowed = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    if float in allowed and type(value) is int:
-        value = float(value)
-    if type(value) not in allowed:
-        raise BadInput(f"{source}: {key} must be {_spell(kind)}, not {value!r}")
+    whole = float in allowed and type(value) is int
+    if type(value) not in allowed and not whole:
+        raise BadInput(f"{source}: {key} must be {_spell(kind)}, not {shown(value)}")
     if isinstance(value, int | float) and not low <= value <= high:
-        limit = f"at least {low:g}" if high == float("inf") else f"from {low:g} to {high:g}"
-        raise BadInput(f"{source}: {key} must be {limit}, not {value!r}")
-    values[section][name] = value
+        raise BadInput(f"{source}: {key} must be from {low:.10g} to {high:.10g}, not {shown(value)}")
+    if "schemes" in limits and (scheme := value.partition("://")[0]) not in limits["schemes"]:
+        raise BadInput(
+            f"{source}: {key} must begin with {'://, '.join(limits['schemes'])}://, not {shown(scheme)};"
+            " other databases stand behind an MLflow server (docs/operating.md)"
+        )
+    values[section][name] = float(value) if whole else value
 
 
-def _field(source: str, section: str, name: str) -> tuple[Any, float, float]:
+def _field(source: str, section: str, name: str) -> tuple[Any, Mapping[str, Any]]:
+    """A setting's type and limits."""
     if section not in _SECTIONS:
         raise BadInput(f"{source}: {section!r} is no section of settings; allowed: {', '.join(_SECTIONS)}")
     known = {f.name: f for f in fields(_SECTIONS[section])}
     if name not in known:
         raise BadInput(f"{source}: {name!r} is no setting of [{section}]; allowed: {', '.join(known)}")
-    low, high = known[name].metadata.get("range", (float("-inf"), float("inf")))
-    return known[name].type, low, high
+    return known[name].type, known[name].metadata
 
 
 def _parse(variable: str, key: str, text: str) -> Any:
     """Give a variable's text the type of its setting; what does not fit stays text, for `_set` to refuse."""
     section, _, name = key.partition(".")
-    kind, _, _ = _field(f"environment variable {variable}", section, name)
+    kind, _ = _field(f"environment variable {variable}", section, name)
     if kind is bool:
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
     if kind in (int, float):

@@ -108,7 +108,7 @@ def test_module_can_be_read_in_one_sitting(path):
 def test_help_imports_nothing_heavy():
     code = (
         "import sys\n"
-        "from tcl.cli.main import cli\n"
+        "from tcl.cli.commands import cli\n"
         "cli.main(['--help'], standalone_mode=False)\n"
         "print(' '.join(sorted({name.split('.')[0] for name in sys.modules})), file=sys.stderr)\n"
     )

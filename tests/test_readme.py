@@ -169,7 +169,7 @@ def test_readme_works_from_the_first_command_to_the_last(copy):
 
 
 def test_readme_names_every_command_group():
-    from tcl.cli.main import COMMANDS
+    from tcl.cli.commands import COMMANDS
 
     text = "\n".join(block for language, block in BLOCKS if language == "sh")
     missing = [name for name in COMMANDS if f"tcl {name}" not in text]

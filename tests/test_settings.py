@@ -48,9 +48,18 @@ def test_load_settings_reads_each_type_from_the_environment(tmp_path: Path) -> N
         ("repeats = 3\n", ["tcl.toml", "[repeats]"]),
         ("[measure]\nrepeats = 2.5\n", ["tcl.toml", "measure.repeats", "a whole number", "2.5"]),
         ("[measure]\nrepeats = true\n", ["measure.repeats", "a whole number", "True"]),
-        ("[measure]\nrepeats = 0\n", ["measure.repeats", "at least 1"]),
+        ("[measure]\nrepeats = 0\n", ["measure.repeats", "from 1 to 1000000000"]),
         ("[measure]\nfraction = 1.5\n", ["measure.fraction", "from 0.0001 to 1"]),
         ("[measure]\nfraction = nan\n", ["measure.fraction", "nan"]),
+        (f"[measure]\nfraction = {'9' * 400}\n", ["measure.fraction", "from 0.0001 to 1", "999..."]),
+        (f"[serve]\nreconcile_seconds = {'9' * 400}\n", ["serve.reconcile_seconds", "from 1 to 1000000"]),
+        (f"[learning]\nseed = 0x{'f' * 5000}\n", ["learning.seed", "thousands of digits"]),
+        ("[measure]\nbuild_timeout = inf\n", ["measure.build_timeout", "from 0 to 1000000", "inf"]),
+        (
+            '[mlflow]\ntracking_uri = "postgresql://me:secret@db/x"\n',
+            ["http://", "'postgresql'", "MLflow server"],
+        ),
+        ('[mlflow]\ntracking_uri = "mlruns"\n', ["mlflow.tracking_uri", "sqlite://", "'mlruns'"]),
         ("[dvc]\nremote = 3\n", ["dvc.remote", "a text"]),
         ("[measure\n", ["tcl.toml", "TOML", "line 1"]),
     ],
@@ -62,11 +71,17 @@ def test_load_settings_names_file_key_and_allowed_when_file_is_wrong(
     with pytest.raises(BadInput) as error:
         load_settings(tmp_path, environ={})
     assert [part for part in parts if part not in str(error.value)] == []
+    assert "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("TCL_MEASURE_REPEAT", "3"), ("TCL_MEASURE_REPEATS", "three"), ("TCL_DVC_GIT_COMMIT", "perhaps")],
+    [
+        ("TCL_MEASURE_BUILD_TIMEOUT", "inf"),
+        ("TCL_MEASURE_REPEAT", "3"),
+        ("TCL_MEASURE_REPEATS", "three"),
+        ("TCL_DVC_GIT_COMMIT", "perhaps"),
+    ],
 )
 def test_load_settings_names_variable_when_it_is_wrong(tmp_path: Path, variable: str, value: str) -> None:
     with pytest.raises(BadInput, match=variable):

@@ -1,12 +1,17 @@
 """The file `params.yaml`, which holds the sizes of the benchmarks' studies by section."""
 
-from dataclasses import fields
+import re
+import types
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from tcl.errors import BadInput
+from tcl.errors import BadInput, shown
+from tcl.settings import LARGEST
 
 Params = TypeVar("Params")
+_STUDY = re.compile(r"[A-Za-z0-9][\w.-]*")  # it becomes a part of files' names
+_WORDS = {str: "a text", int: "a whole number", float: "a number", types.NoneType: "null"}
 
 
 def read_studies(path: Path, section: str, params: type[Params]) -> dict[str, Params]:
@@ -15,7 +20,8 @@ def read_studies(path: Path, section: str, params: type[Params]) -> dict[str, Pa
     Raises
     ------
     BadInput
-        When the file or the section is missing or is not as described, or a study has an unknown name.
+        When the file or the section is missing or is not as described, or a study has an unknown name, lacks one, or
+        gives one a value of another type than the dataclass.
     """
     import yaml
 
@@ -28,15 +34,52 @@ def read_studies(path: Path, section: str, params: type[Params]) -> dict[str, Pa
     studies = content.get(section) if isinstance(content, dict) else None
     if not isinstance(studies, dict) or not studies:
         raise BadInput(f"{path} has no study under `{section}:`")
-    names = {field.name for field in fields(params)}  # type: ignore[arg-type]
-    found = {}
-    for study, sizes in studies.items():
-        if not isinstance(sizes, dict):
-            raise BadInput(f"{path}: the study {study} must hold sizes by name, not {sizes!r}")
-        if unknown := set(sizes) - names:
-            raise BadInput(f"{path}: the study {study} has the unknown name {min(unknown)}")
-        found[study] = params(**{name: _tuples(value) for name, value in sizes.items()})
-    return found
+    for study in studies:
+        if not isinstance(study, str) or not _STUDY.fullmatch(study):
+            raise BadInput(
+                f"{path}: {shown(study)} cannot name a study; use letters, digits, '.', '_' and '-'"
+            )
+    return {study: _read(f"{path}: the study {study}", sizes, params) for study, sizes in studies.items()}
+
+
+def _read(where: str, sizes: Any, params: type[Params]) -> Params:
+    if not isinstance(sizes, dict):
+        raise BadInput(f"{where} must hold sizes by name, not {shown(sizes)}")
+    kinds = get_type_hints(params)
+    for name, value in sizes.items():
+        if name not in kinds:
+            raise BadInput(f"{where} has the unknown name {name}")
+        if not _fits(value, kinds[name]):
+            raise BadInput(f"{where}: {name} must be {_words(kinds[name])}, not {shown(value)}")
+    for field in fields(params):  # type: ignore[arg-type]
+        if field.name not in sizes and field.default is MISSING and field.default_factory is MISSING:
+            raise BadInput(f"{where} lacks {field.name}, {_words(kinds[field.name])}")
+    return params(**{name: _tuples(value) for name, value in sizes.items()})
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value of YAML's has a field's type; numbers must be neither negative nor beyond all limits."""
+    inner = get_args(kind)
+    if get_origin(kind) is types.UnionType:
+        return any(_fits(value, one) for one in inner)
+    if get_origin(kind) is tuple:
+        return isinstance(value, list) and all(_fits(item, inner[0]) for item in value)
+    if get_origin(kind) is dict:
+        return isinstance(value, dict) and all(
+            _fits(name, inner[0]) and _fits(item, inner[1]) for name, item in value.items()
+        )
+    if kind in LARGEST:
+        return type(value) in {int, kind} and 0 <= value <= LARGEST[kind]
+    return type(value) is kind
+
+
+def _words(kind: Any) -> str:
+    inner = [_words(one) for one in get_args(kind) if one is not ...]
+    if get_origin(kind) is types.UnionType:
+        return " or ".join(inner)
+    if get_origin(kind) is tuple:
+        return f"a list, each item {inner[0]}"
+    return f"a mapping, each value {inner[1]}" if inner else _WORDS[kind]
 
 
 def _tuples(value: Any) -> Any:

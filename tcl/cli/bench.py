@@ -31,7 +31,7 @@ def export(names: tuple[str, ...], output: Path) -> Report:
 @click.option(
     "--logs", type=click.Path(path_type=Path), help="Folder of public Ansor logs, a folder for each device."
 )
-@click.option("--minutes", type=Number(min=0), help="Begin nothing more of a study after so many minutes.")
+@click.option("--minutes", type=Number(0), help="Begin nothing more of a study after so many minutes.")
 def learn(studies: tuple[str, ...], logs: Path | None, minutes: float | None) -> Report:
     """Compare samplers, networks and transfer on held-out workloads, by the studies of params.yaml.
 
@@ -49,7 +49,7 @@ def learn(studies: tuple[str, ...], logs: Path | None, minutes: float | None) ->
 @click.argument("studies", metavar="[STUDY]...", nargs=-1)
 @click.option(
     "--minutes",
-    type=Number(min=0),
+    type=Number(0),
     help="Begin no search of a study after so many minutes; 0 only times packages and writes the results.",
 )
 def tune(studies: tuple[str, ...], minutes: float | None) -> Report:

@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
+from tcl.cli.main import INTERRUPTED
 from tcl.cli.surroundings import sentence_of
 from tcl.errors import TclError, WorkFailed
 from tcl.jobs.tables import Table
 from tcl.processes import sigterm_as_interrupt
 from tcl.scratch import scratch_folder
 
-INTERRUPTED = 130
 _PIPE_WIDTH = 160
 
 

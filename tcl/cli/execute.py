@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from tcl.console import note
+from tcl.ports import free_port
 from tcl.settings import Settings, load_settings
 
 _TIMEOUT_SECONDS = 3.0
@@ -42,7 +43,7 @@ def run_job(name: str, arguments: Any, overrides: Mapping[str, Any]) -> Any:
 def _run_flow(name: str, arguments: Any, settings: Settings, address: str | None) -> Any:
     """Run a flow with the Prefect API at an address, or with one of its own that ends with this process."""
     from flows.environment import prepare
-    from flows.server import free_port, running_server
+    from flows.server import running_server
 
     prepare(settings, address)
     with nullcontext(address) if address else running_server(settings, free_port()) as api:

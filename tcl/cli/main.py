@@ -1,62 +1,35 @@
-"""Entry point of the `tcl` command: its command groups, loaded only when they are called for."""
+"""Entry point of the `tcl` command. It imports inside of its guard: an interruption may come that early."""
 
-import importlib
 import sys
-from typing import Any
+from collections.abc import Sequence
 
-import click
-
-from tcl import __version__
-from tcl.cli.command import Group
-
-# command -> (module, short help). The help stands here so that `tcl --help` imports none of the modules.
-COMMANDS = {
-    "up": ("tcl.cli.up", "Compile a model on this host: detect, measure, distill and compile, as needed."),
-    "device": ("tcl.cli.device", "Detect, add and show the devices to compile for."),
-    "measure": ("tcl.cli.measure", "Measure tensor programs of ONNX models on a device."),
-    "import": ("tcl.cli.importing", "Import tuning logs of Ansor or MetaSchedule as measure records."),
-    "data": ("tcl.cli.data", "Show and fetch the measure records and their versions."),
-    "distill": ("tcl.cli.distill", "Train a device's cost model from its records and register it."),
-    "models": ("tcl.cli.models", "Show the registered cost models; promote a version."),
-    "compile": ("tcl.cli.compile", "Compile an ONNX model for a device into a verified package."),
-    "serve": (
-        "tcl.cli.serve",
-        "Serve the flows: new records are learnt as they come, runs start in Prefect.",
-    ),
-    "reconcile": ("tcl.cli.reconcile", "Learn the records that no cost model has learnt yet."),
-    "subscribe": ("tcl.cli.subscribe", "Choose the models that are compiled again at each promotion."),
-    "promotions": ("tcl.cli.promotions", "Compile subscribed models for new champions."),
-    "run": ("tcl.cli.run", "Run or benchmark a package."),
-    "bench": ("tcl.cli.bench", "Benchmarks of learning and tuning."),
-}
+INTERRUPTED = 130
 
 
-class LazyGroup(Group):
-    """A group that imports a command's module when the command is called."""
-
-    def list_commands(self, context: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return None
-        return importlib.import_module(COMMANDS[name][0]).entry
-
-    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-
-
-@click.group(
-    cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Settings: tcl.toml in the project folder, environment variables TCL_*, then flags.",
-)
-@click.version_option(__version__, prog_name="tcl")
-def cli() -> None:
-    """Compile ONNX models fast for many devices with a learned cost model."""
-
-
-def main(arguments: list[str] | None = None) -> Any:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
-    sys.exit(cli.main(args=arguments, prog_name="tcl", standalone_mode=True))
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        sys.exit(_run(words))
+    except KeyboardInterrupt:  # before a command began, or after its end: commands say what they keep
+        message = "interrupted"
+        print(f"tcl: {message}", file=sys.stderr)
+        if "--json" in words:
+            import json
+
+            print(json.dumps({"error": message, "exit_code": INTERRUPTED}))
+        sys.exit(INTERRUPTED)
+
+
+def _run(words: Sequence[str]) -> int | None:
+    import click
+
+    from tcl.cli.commands import cli
+
+    try:
+        return cli.main(words, prog_name="tcl", standalone_mode=False)
+    except click.Abort as error:  # click's word for an interruption, and for a read beyond the end of a file
+        raise error.__cause__ or KeyboardInterrupt from None
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code

@@ -17,7 +17,7 @@ from tcl.jobs.measure import SAMPLERS, MeasureArguments
 @shapes_option
 @click.option("--budget", type=WholeNumber(1), help="Measurements in all, shared by the tensor programs.")
 @click.option("--fraction", type=float, help="Share of each candidate pool; setting measure.fraction.")
-@click.option("--budget-seconds", type=Number(0, min_open=True), help="Stop after this time.")
+@click.option("--budget-seconds", type=Number(0, open_below=True), help="Stop after this time.")
 @click.option("--sampler", type=click.Choice(SAMPLERS), default="rdu", show_default=True, help="Who chooses.")
 def entry(
     models: tuple[str, ...],

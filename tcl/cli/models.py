@@ -6,6 +6,7 @@ import click
 
 from tcl.cli.command import Group, Report, command
 from tcl.cli.options import WholeNumber
+from tcl.devices.device import check_name
 from tcl.jobs.tables import Table
 from tcl.settings import load_settings
 
@@ -60,8 +61,11 @@ def promote(name: str, version: int, alias: str) -> Report:
     from tcl.registry.registry import Registry
     from tcl.registry.versions import CHAMPION, KNOWLEDGE_BASE, model_owner
 
+    owner = model_owner(name) or name
+    if owner != KNOWLEDGE_BASE:
+        check_name(owner)
     registry = Registry(load_settings())
-    promoted = registry.promote(model_owner(name) or name, version, alias)
+    promoted = registry.promote(owner, version, alias)
     lines = [f"{promoted.name} version {promoted.version} is now {alias}"]
     refused: tuple[str, ...] = ()
     if alias == CHAMPION and promoted.owner != KNOWLEDGE_BASE:

@@ -1,6 +1,11 @@
 """Options that several commands share."""
 
+import math
+from typing import Any
+
 import click
+
+from tcl.settings import LARGEST
 
 
 class WholeNumber(click.IntRange):
@@ -8,11 +13,23 @@ class WholeNumber(click.IntRange):
 
     name = "whole number"
 
+    def __init__(self, low: int, high: int = LARGEST[int]) -> None:
+        super().__init__(low, high)
+
 
 class Number(click.FloatRange):
     """A number within limits, called by that name in messages."""
 
     name = "number"
+
+    def __init__(self, low: float, *, open_below: bool = False) -> None:
+        super().__init__(low, LARGEST[float], min_open=open_below)
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> float:
+        number = super().convert(value, parameter, context)
+        if math.isnan(number):  # which no comparison refuses
+            self.fail(f"{value} is no number.", parameter, context)
+        return number
 
 
 models_argument = click.argument("models", metavar="MODEL.onnx...", nargs=-1, required=True)

@@ -11,11 +11,13 @@ from tcl.settings import load_settings
 
 
 class _AddByDefault(Group):
-    """A group that subscribes the model when no command is named."""
+    """A group that subscribes the model when no command is named, and lists when there is no model either."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in context.help_option_names):
-            args = ["add" if args else "list", *args]
+        if not set(args) - {"--json"}:
+            args = ["list", *args]
+        elif args[0] not in self.commands and args[0] not in context.help_option_names:
+            args = ["add", *args]
         return super().parse_args(context, args)
 
 

@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 
+from tcl.console import note
 from tcl.costmodel.network import CostModel, CostModelConfig
 from tcl.errors import BadInput
 from tcl.features.batch import FEATURE_VERSION
@@ -133,26 +134,45 @@ class TrainingState:
     def restore(
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, report: TrainReport
     ) -> dict[str, torch.Tensor] | None:
-        """Put a kept state back into model, optimizer and report; return the best weights, None when none is kept."""
+        """Put a kept state back into model, optimizer and report; return the best weights, None when none is kept.
+
+        A damaged state is none: the training begins anew.
+        """
         if not self.path.exists():
             return None
-        with safe_open(self.path, "pt") as file:
-            about = file.metadata()
-            if json.loads(about["options"]) != self.options:
+        try:
+            about, tensors = self._read()
+            if about["options"] != self.options:
                 return None
-            tensors: dict[str, dict[str, torch.Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
+            moments: dict[int, dict[str, torch.Tensor]] = {}
+            for name, value in tensors["optimizer"].items():
+                index, moment = name.split(".", 1)
+                moments.setdefault(int(index), {})[moment] = value
+            if _shapes(tensors["model"]) != _shapes(model.state_dict()):
+                raise ValueError("it is of another model")
+            kept = dict(about["report"])
+        except (KeyError, TypeError, ValueError, SafetensorError, OSError) as error:
+            note(f"{self.path} is damaged ({error}); the training begins anew")
+            return None
+        model.load_state_dict(tensors["model"])
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
+        vars(report).update(kept)
+        return tensors["best"]
+
+    def _read(self) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
+        """What `save` wrote: options and report, and the tensors by part."""
+        tensors: dict[str, dict[str, torch.Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
+        with safe_open(self.path, "pt") as file:
+            about = {name: json.loads(value) for name, value in (file.metadata() or {}).items()}
             for name in file.keys():  # noqa: SIM118 (no dictionary)
                 part, rest = name.split(".", 1)
                 tensors[part][rest] = file.get_tensor(name)
-        model.load_state_dict(tensors["model"])
-        moments: dict[int, dict[str, torch.Tensor]] = {}
-        for name, value in tensors["optimizer"].items():
-            index, moment = name.split(".", 1)
-            moments.setdefault(int(index), {})[moment] = value
-        optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
-        vars(report).update(json.loads(about["report"]))
-        return tensors["best"]
+        return about, tensors
 
     def clear(self) -> None:
         """Forget the state: the training is over."""
         self.path.unlink(missing_ok=True)
+
+
+def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in tensors.items()}

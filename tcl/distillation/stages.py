@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from tcl.console import note
 from tcl.costmodel.checkpoint import MODEL, load_model, save_model
 from tcl.costmodel.network import CostModel
 from tcl.costmodel.training import TrainReport
+from tcl.errors import BadInput
 from tcl.files import atomic_write
 
 Progress = Callable[[str, dict[str, float]], None]
@@ -38,7 +40,7 @@ class Stages:
         self.folder = folder
         self.progress = progress
         about = folder / "fingerprint"
-        if not about.exists() or about.read_text() != fingerprint:
+        if not about.exists() or about.read_bytes() != fingerprint.encode():
             shutil.rmtree(folder, ignore_errors=True)
             atomic_write(about, fingerprint)
 
@@ -46,8 +48,11 @@ class Stages:
         """The model and the report of a stage, which `fit` trains unless it was finished before."""
         folder = self.folder / stage
         if (folder / MODEL).exists():  # written last
-            model, metadata = load_model(folder)
-            return model, TrainReport(**metadata["report"])
+            try:
+                model, metadata = load_model(folder)
+                return model, TrainReport(**metadata["report"])
+            except (BadInput, KeyError, TypeError) as error:
+                note(f"the stage {stage} is done again: {error}")
 
         def notify(entry: dict[str, float]) -> None:
             if self.progress:

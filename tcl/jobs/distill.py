@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tcl.console import note, progress
 from tcl.devices.device import Device
 from tcl.devices.store import DeviceStore
-from tcl.files import locked
+from tcl.files import locked, sha256_tree
 from tcl.jobs.dataset import dataset, open_journal, take_over_tuning
 from tcl.jobs.evaluation import compare
 from tcl.jobs.tables import Table
@@ -22,6 +22,7 @@ from tcl.settings import Settings
 if TYPE_CHECKING:
     from tcl.distillation.distill import DistillOptions, DistillResult
     from tcl.distillation.knowledge import KnowledgeBase
+    from tcl.registry.registry import Registry
     from tcl.registry.versions import ModelVersion
 
 _LOCK_SECONDS = 6 * 3600.0  # other distillations may take long
@@ -197,7 +198,10 @@ def learn(data: Data, arguments: DistillArguments, settings: Settings) -> "Disti
 
 
 def register(data: Data, result: "DistillResult", settings: Settings) -> DistillReport:
-    """Register the device's model and, where it was replaced, the knowledge base."""
+    """Register the device's model and, where it was replaced, the knowledge base.
+
+    Done again after a failure, it makes no second version of the knowledge base.
+    """
     from tcl.costmodel.checkpoint import EVALUATED, save_model
     from tcl.distillation.knowledge import save_knowledge_base
     from tcl.registry.registry import Registry
@@ -218,7 +222,8 @@ def register(data: Data, result: "DistillResult", settings: Settings) -> Distill
         if result.knowledge_base_replaced:
             save_knowledge_base(result.knowledge_base, folder / "base", about)
             base_tags = tags | {"learned": data.device.name, "reason": result.knowledge_base_reason}
-            base = registry.register(KNOWLEDGE_BASE, folder / "base", tags=base_tags, **common)
+            base = _registered_before(data, folder / "base", registry, settings)
+            base = base or registry.register(KNOWLEDGE_BASE, folder / "base", tags=base_tags, **common)
             registry.promote(KNOWLEDGE_BASE, base.version)  # its gate was the forgetting bound
             tags["knowledge_base_version"] = str(base.version)
         past = {EVALUATED + name: tensor for name, tensor in result.evaluated.state_dict().items()}
@@ -248,7 +253,28 @@ def card(report: DistillReport, settings: Settings) -> tuple[str, str]:
     return registry.card(report.model).replace("](get-artifact?", f"]({server}get-artifact?"), page
 
 
-def _tags(data: Data, result: "DistillResult", registry: Any, settings: Settings) -> dict[str, str]:
+def _registered_before(
+    data: Data, folder: Path, registry: "Registry", settings: Settings
+) -> "ModelVersion | None":
+    """The newest knowledge base, where an attempt made it of these records and failed before the device's model."""
+    from tcl.features.batch import FEATURE_VERSION
+    from tcl.registry.versions import KNOWLEDGE_BASE
+
+    lineage = {
+        "learned": data.device.name,
+        "data_hash": data.data_hash,
+        "feature_version": str(FEATURE_VERSION),
+    }
+    newest = next(iter(registry.versions(KNOWLEDGE_BASE)), None)
+    if newest is None or not lineage.items() <= newest.tags.items():
+        return None
+    if newest.tags.get("sha256") == sha256_tree(folder):
+        return newest
+    learnt = find_learnt(data.device.name, data.data_hash, settings)
+    return newest if learnt is None else None  # learnt already: it is asked to learn them once more
+
+
+def _tags(data: Data, result: "DistillResult", registry: "Registry", settings: Settings) -> dict[str, str]:
     """The lineage of a version."""
     import json
 

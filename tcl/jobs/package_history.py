@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from tcl.console import note
 from tcl.errors import BadInput
@@ -37,6 +36,12 @@ class Decision:
     reason: str = ""
     attempts: int = 0
 
+    def __post_init__(self) -> None:
+        if self.state not in (NEW, ACCEPTED, SLOWER, FAILED):
+            raise ValueError(f"{self.state!r} is no decision")
+        if not isinstance(self.reason, str) or type(self.attempts) is not int:
+            raise TypeError("a reason is no text, or attempts are no number")
+
 
 class PackageHistory:
     """Packages and decisions of one subscription; use it under the subscription's lock."""
@@ -53,12 +58,12 @@ class PackageHistory:
 
     def decision(self, name: str) -> Decision | None:
         """What was decided about a package; None when nothing was."""
-        found = self._decisions().get(name)
-        return Decision(**found) if found else None
+        return self._decisions().get(name)
 
     def decide(self, name: str, decision: Decision) -> None:
         """Keep a decision."""
-        atomic_json(self._file, {**self._decisions(), name: asdict(decision)})
+        decisions = {**self._decisions(), name: decision}
+        atomic_json(self._file, {name: asdict(decided) for name, decided in decisions.items()})
 
     def version_in_use(self, model: str) -> int | None:
         """Version of the cost model `model` that made the package in the output folder; None when none did."""
@@ -92,12 +97,13 @@ class PackageHistory:
         for old in kept[self._most :]:
             shutil.rmtree(old, ignore_errors=True)
 
-    def _decisions(self) -> Mapping[str, Any]:
+    def _decisions(self) -> Mapping[str, Decision]:
         try:
-            return dict(json.loads(self._file.read_text(encoding="utf-8")))
+            content = json.loads(self._file.read_text(encoding="utf-8"))
+            return {name: Decision(**fields) for name, fields in content.items()}
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             note(f"{self._file} cannot be read ({error}); its packages are made again")
             return {}
 

@@ -203,9 +203,11 @@ def _update(
 def _name(subscription: Subscription, device: Device, version: "ModelVersion", settings: Settings) -> str:
     """Names a package by all that it depends on; the ONNX file's content counts, not its path."""
     from tcl.compiler.frontend.reader import digest_onnx
+    from tcl.compiler.packaging.manifest import BUILD_VERSION
 
     content = digest_onnx(settings.root / subscription.model)
-    parts = [content, device.target, installed_version("apache-tvm"), settings.tuning.trials]
+    build = [installed_version("apache-tvm"), BUILD_VERSION]
+    parts = [content, device.target, *build, settings.tuning.trials]
     text = json.dumps([version.name, version.tags.get("sha256"), *parts], sort_keys=True)
     return f"v{version.version}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -63,15 +64,18 @@ def subscribe(
     Raises
     ------
     BadInput
-        When the model or the device is unknown, or the output folder is another subscription's or no package.
+        When the device is unknown, the model cannot be read with these shapes, or the output folder is another
+        subscription's or no package.
     """
+    from tcl.compiler.frontend.model import read_onnx
+    from tcl.compiler.frontend.shapes import parse_pins
     from tcl.compiler.packaging.package import check_target
 
     DeviceStore(settings.devices_dir).get(device)
-    if not Path(model).is_file():
-        raise BadInput(f"{model}: no such ONNX file")
+    pins = parse_pins(shapes)
     folder = Path(output) if output else settings.root / "packages" / device / Path(model).stem
     check_target(folder)
+    read_onnx(Path(model).expanduser(), *pins)
     new = Subscription(_inside(settings, model), device, _inside(settings, folder), shapes, trials)
     with _changed(settings) as known:
         others = [item for item in known if (item.model, item.device) != (new.model, new.device)]
@@ -113,9 +117,10 @@ def table(found: list[Subscription]) -> Table:
 
 
 def _inside(settings: Settings, path: Path | str) -> str:
-    """A path as the project keeps it, so that the project can be moved."""
-    absolute = Path(path).expanduser().absolute()
-    return str(absolute.relative_to(settings.root) if absolute.is_relative_to(settings.root) else absolute)
+    """A path as the project keeps it, so that the project can be moved: one name for each file."""
+    places = (Path(path).expanduser().absolute(), settings.root)
+    absolute, root = (Path(os.path.normpath(place)) for place in places)  # links stay links
+    return str(absolute.relative_to(root) if absolute.is_relative_to(root) else absolute)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ _ENVIRONMENT = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # the default of 7 makes an absent server cost minutes
 }
+_DAMAGED = ("malformed", "not a database", "no such table", "no such column")
 
 
 def open_store(settings: Settings) -> tuple["MlflowClient", str]:
@@ -83,7 +84,13 @@ def explained(what: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError, sqlite3.Error) as error:
-        raise WorkFailed(f"{what} failed: {str(error).splitlines()[0]}") from error
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        if any(sign in reason for sign in _DAMAGED):
+            reason += (
+                "; its database is damaged or empty: restore it from a backup (docs/operating.md), or move it away to"
+                " begin anew"
+            )
+        raise WorkFailed(f"{what} failed: {reason}") from error
 
 
 def every_page(search: Callable[..., Any]) -> list[Any]:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from tcl.console import note
 from tcl.errors import BadInput, WorkFailed
 from tcl.files import private_text
+from tcl.ports import HOST, require_free
 from tcl.registry.store import every_page, explained, open_store
 from tcl.settings import MlflowSettings, Settings
 
@@ -68,11 +69,12 @@ def serve_ui(settings: Settings, port: int) -> None:
     Raises
     ------
     BadInput
-        When the settings name a server elsewhere.
+        When the settings name a server elsewhere, or the port is taken.
     """
     address = settings.mlflow.tracking_uri
     if address is not None and urlsplit(address).hostname not in _LOOPBACK:
         raise BadInput(f"the registry is served already: open {address} in a browser")
+    require_free(port, "choose another with --port")
     # Made here, under the lock; its experiment keeps artifacts where they are found without a server, too.
     open_store(replace(settings, mlflow=MlflowSettings()))
     key = private_text(
@@ -90,6 +92,6 @@ def serve_ui(settings: Settings, port: int) -> None:
     }
     database = f"sqlite:///{settings.mlflow_database}"
     environment.pop("TMPDIR", None)  # it ends with the command whose place the server takes
-    options = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    options = ["--host", HOST, "--port", str(port), "--workers", "1"]
     stores = ["--backend-store-uri", database, "--artifacts-destination", settings.mlflow_artifacts.as_uri()]
     os.execve(sys.executable, [sys.executable, "-m", "mlflow", "server", *options, *stores], environment)

@@ -138,7 +138,13 @@ def test_params_are_read_by_study(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("learn: {small: {sed: 2}}", "unknown name sed"), ("other: 1", "no study"), (None, "does not exist")],
+    [
+        ("learn: {small: {sed: 2}}", "unknown name sed"),
+        ("learn: {small: {first: many}}", "first must be a whole number or null, not 'many'"),
+        ("learn: {small: {orders: [a, b]}}", "orders must be a list, each item a list, each item a text"),
+        ("other: 1", "no study"),
+        (None, "does not exist"),
+    ],
 )
 def test_params_are_refused_when_something_is_unknown_or_missing(
     text: str | None, message: str, tmp_path: Path

@@ -249,6 +249,19 @@ def test_every_subgraph_is_a_valid_model(name: str, tmp_path: Path) -> None:
         ("tune: {a: {networks: [resnet50], size: 1}}", "unknown name size"),
         ("tune: {a: {networks: [resnet50], trials: {luck: 1}}}", "unknown contender luck"),
         ("tune: {a: {networks: [resnet51]}}", "unknown network resnet51"),
+        ("tune: {a: {}}", "lacks networks, a list, each item a text"),
+        ("tune: {a: {networks: 5}}", "networks must be a list, each item a text, not 5"),
+        ("tune: {a: {networks: [5]}}", "networks must be"),
+        (
+            "tune: {a: {networks: [resnet50], trials: 5}}",
+            "trials must be a mapping, each value a whole number",
+        ),
+        ("tune: {a: {networks: [resnet50], trials: {tcl: -1}}}", "trials must be"),
+        ("tune: {a: {networks: [resnet50], seeds: x}}", "seeds must be a whole number, not 'x'"),
+        ("tune: {a: {networks: [resnet50], fraction: .inf}}", "fraction must be a number, not inf"),
+        ("tune: {a: {networks: [resnet50], 5: 5}}", "unknown name 5"),
+        ("tune: {../../x: {networks: [resnet50]}}", "'../../x' cannot name a study"),
+        ("tune: {5: {networks: [resnet50]}}", "5 cannot name a study"),
     ],
 )
 def test_read_params_refuses_what_it_does_not_know(content: str, message: str, tmp_path: Path) -> None:

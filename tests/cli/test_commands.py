@@ -1,11 +1,13 @@
 """The command line as a user meets it: exit codes, JSON, one sentence for each error."""
 
 import json
+import socket
 
 import pytest
 from click.testing import CliRunner
 
-from tcl.cli.main import COMMANDS, cli
+from tcl.cli.commands import COMMANDS, LazyGroup, cli
+from tcl.cli.main import main
 
 
 def test_help_lists_every_command():
@@ -28,6 +30,12 @@ def test_command_explains_itself(name):
         ["measure"],
         ["measure", "x.onnx"],
         ["measure", "x.onnx", "--device", "host", "--budget", "0"],
+        ["measure", "x.onnx", "--device", "host", "--budget", "9" * 30],
+        ["measure", "x.onnx", "--device", "host", "--budget-seconds", "inf"],
+        ["measure", "x.onnx", "--device", "host", "--budget-seconds", "nan"],
+        ["distill", "--device", "host", "--seed", "9" * 26],
+        ["compile", "x.onnx", "--device", "host", "-o", "p", "--trials", "9" * 30],
+        ["serve", "--port", "99999"],
         ["compile", "x.onnx", "--device", "host"],
         ["compile", "x.onnx", "--device", "host", "-o", "p", "--alias", "best"],
         ["compile", "x.onnx", "--device", "host", "-o", "p", "--alias", "champion", "--version", "1"],
@@ -55,6 +63,10 @@ def test_command_explains_itself(name):
         ["run", "no-package", "--benchmark", "--input", "x.npz"],
         ["import", "no-log.json", "--device", "unknown"],
         ["models", "promote", "host", "zero"],
+        ["models", "promote", "../x", "1"],
+        ["models", "promote", "", "1"],
+        ["models", "promote", "x'y", "1"],
+        ["subscribe", "no-model.onnx"],
         ["bench", "export", "no-such-network"],
     ],
     ids=" ".join,
@@ -91,6 +103,25 @@ def test_json_holds_one_object_when_the_usage_is_bad(arguments):
     assert answer["error"] in result.stderr
 
 
+@pytest.mark.parametrize("name", ["models", "subscribe"])
+def test_list_is_json_when_no_command_is_named(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli, [name, "--json"])
+    assert result.exit_code == 0, result.output
+    assert list(json.loads(result.stdout).values()) == [[]]
+
+
+def test_models_ui_refuses_a_port_that_is_taken(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        port = str(listening.getsockname()[1])
+        result = CliRunner().invoke(cli, ["models", "ui", "--port", port])
+    assert result.exit_code == 2
+    assert result.stderr == f"tcl: port {port} is taken: choose another with --port\n"
+
+
 def test_settings_error_names_its_source_when_a_variable_is_wrong(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TCL_TUNING_TRIALS", "many")
@@ -124,3 +155,26 @@ def test_lists_say_what_to_do_when_a_project_is_empty(tmp_path, monkeypatch):
     assert "tcl device detect" in runner.invoke(cli, ["device", "list"]).stdout
     assert "tcl distill" in runner.invoke(cli, ["models"]).stdout
     assert "none yet" in runner.invoke(cli, ["data", "status"]).stdout
+
+
+def raising(error):
+    def raises(*_):
+        raise error
+
+    return raises
+
+
+def test_command_ends_with_130_when_it_is_interrupted_before_it_began(monkeypatch, capsys):
+    monkeypatch.setattr(LazyGroup, "get_command", raising(KeyboardInterrupt()))
+    with pytest.raises(SystemExit) as end:
+        main(["models", "--json"])
+    out, err = capsys.readouterr()
+    assert end.value.code == 130
+    assert err.strip() == "tcl: interrupted"
+    assert json.loads(out) == {"error": "interrupted", "exit_code": 130}
+
+
+def test_end_of_a_file_counts_as_no_interruption(monkeypatch):
+    monkeypatch.setattr(LazyGroup, "get_command", raising(EOFError("cut off")))
+    with pytest.raises(EOFError, match="cut off"):
+        main(["models"])

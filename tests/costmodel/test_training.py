@@ -77,6 +77,29 @@ def test_training_ignores_a_kept_state_when_the_options_differ(
     assert len(report.curve) == 1
 
 
+@pytest.mark.parametrize("kept", [0.0, 0.5])
+def test_training_begins_anew_when_the_kept_state_is_damaged(
+    dataset: LabelledDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str], kept: float
+) -> None:
+    options = replace(OPTIONS, epochs=2)
+    whole = build_model(CONFIG, 0)
+    train(whole, dataset, options)
+
+    def stop(entry: dict[str, float]) -> None:
+        if entry["epoch"] == 1:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train(build_model(CONFIG, 0), dataset, options, stop, state_dir=tmp_path)
+    (state,) = tmp_path.iterdir()
+    state.write_bytes(state.read_bytes()[: int(state.stat().st_size * kept)])
+    anew = build_model(CONFIG, 0)
+    report = train(anew, dataset, options, state_dir=tmp_path)
+    assert len(report.curve) == 2
+    assert all(torch.equal(value, anew.state_dict()[name]) for name, value in whole.state_dict().items())
+    assert f"{state.name} is damaged" in capsys.readouterr().err
+
+
 def test_training_stops_early_when_the_held_out_tasks_gain_nothing(dataset: LabelledDataset) -> None:
     noise = replace(dataset, seconds=np.random.default_rng(0).uniform(1, 2, len(dataset)))
     report = train(build_model(CONFIG, 0), noise, replace(OPTIONS, epochs=60, patience=2))

@@ -145,10 +145,10 @@ def test_failure_is_tried_thrice_and_does_not_hold_up_others(settings: Settings,
     assert len(attempts) == 3
     with pytest.raises(WorkFailed, match="the verification failed"):
         report.require()
-    broken = settings.root / "broken.onnx"
-    broken.write_bytes(b"no model")
+    broken = save_matmul(settings.root / "broken.onnx", 24)
     unsubscribe(settings, settings.root / subscription.model, DEVICE)
     subscribe(settings, broken, DEVICE)
+    broken.write_bytes(b"no model")
     subscribe(settings, settings.root / subscription.model, DEVICE)  # with other trials: decided anew
     actions = [outcome.action for outcome in run(PromotionsArguments(DEVICE), settings, fails).outcomes]
     assert actions == ["failed", "failed"]

@@ -5,6 +5,7 @@ import multiprocessing
 from pathlib import Path
 
 import pytest
+from command_line import save_matmul
 
 from tcl.devices.device import Device
 from tcl.devices.store import DeviceStore
@@ -17,24 +18,22 @@ DEVICE = "dev"
 
 @pytest.fixture
 def model(settings: Settings) -> Path:
-    """A file in a project with one device; subscribing does not read it."""
+    """A model in a project with one device."""
     DeviceStore(settings.devices_dir).add(Device(DEVICE, {"kind": "llvm", "num-cores": 1}))
     path = settings.root / "nets" / "net.onnx"
     path.parent.mkdir()
-    path.write_bytes(b"")
-    return path
+    return save_matmul(path)
 
 
 def test_subscribe_keeps_paths_within_the_project(settings: Settings, model: Path):
-    added = subscribe(settings, model, DEVICE, shapes=("x=1x3",), trials=8)
+    added = subscribe(settings, model, DEVICE, shapes=("x=1x64",), trials=8)
     assert (added.model, added.output) == ("nets/net.onnx", "packages/dev/net")
     assert subscriptions(settings) == [added]
     assert subscriptions(settings, "other") == []
 
 
 def test_subscribe_keeps_paths_outside_the_project_whole(settings: Settings, model: Path, tmp_path: Path):
-    outside = tmp_path / "elsewhere.onnx"
-    outside.write_bytes(b"")
+    outside = save_matmul(tmp_path / "elsewhere.onnx")
     assert subscribe(settings, outside, DEVICE).model == str(outside)
 
 
@@ -47,12 +46,45 @@ def test_subscribe_changes_the_subscription_when_the_model_has_one(settings: Set
 
 def test_subscribe_refuses_when_another_model_has_the_output_folder(settings: Settings, model: Path):
     subscribe(settings, model, DEVICE)
-    other = settings.root / "net.onnx"
-    other.write_bytes(b"")
+    other = save_matmul(settings.root / "net.onnx")
     with pytest.raises(BadInput, match=r"packages/dev/net is the package of nets/net\.onnx"):
         subscribe(settings, other, DEVICE)
-    subscribe(settings, other, DEVICE, "packages/other")
+    with pytest.raises(BadInput, match="choose another folder"):
+        subscribe(settings, other, DEVICE, settings.root / "packages" / "z" / ".." / DEVICE / "net")
+    subscribe(settings, other, DEVICE, settings.root / "packages" / "other")
     assert len(subscriptions(settings)) == 2
+
+
+def test_subscribe_changes_the_subscription_when_the_path_is_written_otherwise(
+    settings: Settings, model: Path
+):
+    subscribe(settings, model, DEVICE)
+    subscribe(settings, model.parent / ".." / "nets" / model.name, DEVICE, trials=4)
+    assert [(item.model, item.trials) for item in subscriptions(settings)] == [("nets/net.onnx", 4)]
+    unsubscribe(settings, model.parent / ".." / "nets" / model.name, DEVICE)
+    assert subscriptions(settings) == []
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (("bogus",), "--shape bogus"),
+        (("nosuch=1x64",), "nosuch"),
+        (("x=1x65",), "65"),
+    ],
+)
+def test_subscribe_refuses_shapes_that_compiling_would_refuse(
+    settings: Settings, model: Path, shapes: tuple[str, ...], message: str
+):
+    with pytest.raises(BadInput, match=message):
+        subscribe(settings, model, DEVICE, shapes=shapes)
+    assert subscriptions(settings) == []
+
+
+def test_subscribe_refuses_a_truncated_model(settings: Settings, model: Path):
+    model.write_bytes(model.read_bytes()[:-200])
+    with pytest.raises(BadInput, match="truncated"):
+        subscribe(settings, model, DEVICE)
 
 
 def test_subscribe_refuses_when_model_device_or_folder_are_wrong(settings: Settings, model: Path):
@@ -95,9 +127,7 @@ def test_subscriptions_name_the_file_when_it_is_damaged(settings: Settings, mode
 def _subscribe_many(root: Path, first: int) -> None:
     settings = load_settings(root, environ={})
     for number in range(first, first + 10):
-        path = root / f"net{number}.onnx"
-        path.write_bytes(b"")
-        subscribe(settings, path, DEVICE)
+        subscribe(settings, save_matmul(root / f"net{number}.onnx"), DEVICE)
 
 
 def test_no_subscription_is_lost_when_two_processes_subscribe_at_once(settings: Settings, model: Path):

@@ -211,10 +211,24 @@ def test_registry_writes_nothing_to_standard_output(registry: Registry, capfd: p
     assert capfd.readouterr().out == ""
 
 
-def test_registry_fails_in_one_sentence_when_the_store_is_broken(settings: Settings) -> None:
-    (settings.root / "mlflow.db").write_text("this is no database " * 100)
-    with pytest.raises(WorkFailed, match="the MLflow store"):
+@pytest.mark.parametrize("damage", ["emptied", "overwritten", "truncated"])
+def test_registry_names_database_and_cure_when_the_store_is_broken(
+    settings: Settings, registry: Registry, damage: str
+) -> None:
+    registry.list()
+    whole = registry.settings.mlflow_database.read_bytes()
+    content = {
+        "emptied": b"",
+        "overwritten": b"this is no database " * 100,
+        "truncated": whole[: len(whole) // 2],
+    }
+    settings.mlflow_database.write_bytes(content[damage])
+    with pytest.raises(
+        WorkFailed, match=r"the MLflow store .*/mlflow\.db failed: .*restore it from a backup"
+    ) as error:
         Registry(settings).list()
+    assert "\n" not in str(error.value)
+    assert settings.mlflow_database.read_bytes() == content[damage]
 
 
 def register_one(root: Path, owner: str) -> None:

@@ -79,5 +79,6 @@ def _linker() -> list[str]:
     if find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang", "ld.lld"]
     raise BadInput(
-        "compiling for another kind of machine needs LLVM's linker: install 'tcl[cross]', or lld with ld.lld on PATH"
+        "compiling for another kind of machine needs LLVM's linker: pip install '.[cross]' in TCL's source folder, or"
+        " install lld with ld.lld on PATH"
     )
