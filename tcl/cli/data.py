@@ -30,8 +30,14 @@ def status() -> Report:
     rows = [(d["device"], d["records"], d["workloads"], d["failures"], d["data_hash"][:12]) for d in devices]
     table = Table("Measure records", ("device", "records", "workloads", "failures", "data hash"), rows)
     lines = [f"dataset version: {version.hash or 'none yet'}"]
-    if version.dirty:
-        lines.append("data/ differs from that version; the next tcl measure makes a new one")
+    if version.dirty and version.fetched:
+        lines.append("data/ holds measurements that are in no version; the next tcl measure makes one")
+    elif version.dirty:
+        lines.append(
+            "data/ holds other measurements, which are in no version; tcl data pull says the ways out"
+        )
+    elif not version.fetched:
+        lines.append("data/ does not hold that version; tcl data pull fetches it")
     if version.not_pushed:
         lines.append(f"{version.not_pushed} files are not pushed to the remote; dvc push sends them")
     if version.to_commit:

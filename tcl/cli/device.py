@@ -1,13 +1,12 @@
 """`tcl device`: detect this host, add other devices, show what is known."""
 
 import json
-from typing import Any
 
 import click
 
 from tcl.cli.command import Group, Report, command
 from tcl.devices.device import Device, parse_device, parse_rpc
-from tcl.devices.host import on_this_host
+from tcl.devices.host import on_this_host, why_unreachable
 from tcl.devices.store import DeviceStore
 from tcl.jobs.tables import Table
 from tcl.settings import load_settings
@@ -42,11 +41,14 @@ def detect(name: str | None) -> Report:
 @click.option("--key", help="Key of the device at the tracker.")
 def add(name: str, target: str, rpc: str | None, key: str | None) -> Report:
     """Record a device by its TVM target, and how to reach it."""
+    from tcl.jobs.detect import check_target, describe_target
+
     if target.lstrip().startswith("{"):
         device = on_this_host(parse_device(name, target, rpc, key))
+        check_target(device.target)
     else:
         address = parse_rpc(name, rpc, key)
-        described, facts = _expand_target(target)
+        described, facts = describe_target(target)
         device = Device(name, described, address, facts)
     _store().add(device)
     return Report({"device": device.to_json()}, [f"recorded {name}"])
@@ -85,14 +87,15 @@ def _table(title: str, devices: list[Device]) -> Table:
             device.name,
             str(device.target.get("mcpu") or device.target["kind"]),
             device.num_cores,
-            f"{device.rpc.host}:{device.rpc.port} as {device.rpc.key}" if device.rpc else "this host",
+            _reached_by(device),
         )
         for device in devices
     ]
     return Table(title, ("name", "target", "cores", "reached by"), rows)
 
 
-def _expand_target(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    from tcl.jobs.detect import describe_target
-
-    return describe_target(name)
+def _reached_by(device: Device) -> str:
+    if device.rpc is not None:
+        return f"{device.rpc.host}:{device.rpc.port} as {device.rpc.key}"
+    reason = why_unreachable(device)
+    return "this host" if reason is None else f"not at hand: {reason}"

@@ -16,9 +16,31 @@ from tcl.errors import BadInput
 
 
 def target_of(target: Mapping[str, Any]) -> Any:
-    """Return the ``tvm.target.Target`` of a device's JSON description; a GPU's host code is for this machine."""
+    """Return the ``tvm.target.Target`` of a device's JSON description; a GPU's host code is for this machine.
+
+    Raises
+    ------
+    BadInput
+        When TVM knows no such target, or LLVM no such CPU.
+    """
     tvm = import_tvm(target)
-    return tvm.target.Target(dict(target) | ({"host": {"kind": "llvm"}} if is_gpu(target) else {}))
+    made = _make(tvm, dict(target) | ({"host": {"kind": "llvm"}} if is_gpu(target) else {}))
+    if target["kind"] == "llvm" and "mcpu" in target:
+        from tvm.target.codegen import llvm_get_system_triple, llvm_is_valid_cpu
+
+        triple = target.get("mtriple") or llvm_get_system_triple()
+        if not llvm_is_valid_cpu(target["mcpu"], triple):
+            raise BadInput(f"LLVM knows no CPU {target['mcpu']!r} (mcpu) of machines {triple}")
+    return made
+
+
+def _make(tvm: Any, described: Any) -> Any:
+    try:
+        return tvm.target.Target(described)
+    except Exception as error:  # TVM raises its own classes
+        lines = str(error).strip().splitlines()
+        reason = lines[-1].split(" Target creation from")[0].rstrip(".") if lines else type(error).__name__
+        raise BadInput(f"TVM knows no target {described!r}: {reason}") from None
 
 
 def device_of(target: Mapping[str, Any]) -> Any:
@@ -65,16 +87,8 @@ def describe(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
     tvm = import_tvm({"kind": "cuda"})
     gpu = tvm.cuda(0)
     present = bool(gpu.exist)
-    try:
-        if text == "cuda" and present:
-            made = tvm.target.Target({"kind": "cuda", "arch": f"sm_{gpu.compute_version.replace('.', '')}"})
-        else:
-            made = tvm.target.Target(text)
-    except Exception as error:  # TVM raises its own classes
-        lines = str(error).strip().splitlines()
-        raise BadInput(
-            f"TVM knows no target {text!r}: {lines[-1] if lines else type(error).__name__}"
-        ) from None
+    here = {"kind": "cuda", "arch": f"sm_{gpu.compute_version.replace('.', '')}"} if present else {}
+    made = _make(tvm, here if text == "cuda" and present else text)
     target = {"kind": str(made.kind.name), **{str(key): value for key, value in made.attrs.items()}}
     if target["kind"] != "cuda":
         raise BadInput(f"{text!r} is a target of kind {target['kind']}; write other kinds than cuda as JSON")
@@ -85,7 +99,7 @@ def describe(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
     facts: dict[str, Any] = {"isa": "cuda"}
     if "l2_cache_size_bytes" in target:
         facts["l2_bytes"] = target["l2_cache_size_bytes"]
-    if present and target.get("arch", "").rstrip("a") == f"sm_{gpu.compute_version.replace('.', '')}":
+    if present and target.get("arch", "").rstrip("a") == here["arch"]:
         facts |= {
             "gpu_model": str(gpu.device_name),
             "sm_count": int(gpu.multi_processor_count),

@@ -5,12 +5,25 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tcl.errors import BadInput
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*")
 NAME_LENGTH = 64
+_RESERVED = ("workloads", "workloads.parquet")
+"""What lies beside the devices' records has these names."""
+_TEXTS = ("cpu_model", "cpu", "gpu_model", "isa")
+_NUMBERS = {  # the largest of each
+    "cores": 1 << 16,
+    "sm_count": 1 << 16,
+    "vector_bits": 1 << 16,
+    "l1d_bytes": 1 << 40,
+    "l2_bytes": 1 << 40,
+    "l3_bytes": 1 << 40,
+    "clock_hz": 1 << 40,
+}
 _FIELDS = {"name", "target", "rpc", "facts"}
 _DEFAULT_VECTOR_BITS = 128
 
@@ -55,7 +68,8 @@ class Device:
         How the device is reached; None is this host.
     facts
         What is known of ``cpu_model``, ``cpu`` (LLVM's name of the machine's CPU, also where the target is weaker),
-        ``isa``, ``cores``, ``l1d_bytes``, ``l2_bytes``, ``l3_bytes``, ``vector_bits``.
+        ``isa``, ``cores``, ``l1d_bytes``, ``l2_bytes``, ``l3_bytes``, ``vector_bits``; of a GPU ``gpu_model``,
+        ``sm_count``, ``clock_hz``.
 
     Raises
     ------
@@ -86,9 +100,15 @@ class Device:
             raise BadInput(f"{where}: rpc must be host, port and key, not {self.rpc!r}")
         if not isinstance(self.facts, dict):
             raise BadInput(f"{where}: the facts must be a JSON object, not {type(self.facts).__name__}")
+        for fact, value in self.facts.items():
+            if fact in _TEXTS and not isinstance(value, str):
+                raise BadInput(f"{where}: the fact {fact!r} must be a text, not {value!r}")
+            most = _NUMBERS.get(fact)
+            if most is not None and not (type(value) in (int, float) and 0 <= value <= most):
+                raise BadInput(f"{where}: the fact {fact!r} must be a number from 0 to {most}, not {value!r}")
         try:
-            json.dumps(asdict(self), allow_nan=False)
-        except (TypeError, ValueError) as error:
+            json.dumps(asdict(self), allow_nan=False, ensure_ascii=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
             raise BadInput(f"{where}: target and facts must be plain JSON ({error})") from None
 
     @property
@@ -134,17 +154,27 @@ class Device:
         return cls(name=value["name"], target=value["target"], rpc=rpc, facts=value.get("facts") or {})
 
 
-def check_name(name: Any) -> str:
+def check_name(name: Any, path: Path | None = None) -> str:
     """Return `name` when it can name a device.
+
+    Parameters
+    ----------
+    name
+        The name.
+    path
+        The file or folder that has it, for the error message.
 
     Raises
     ------
     BadInput
-        When it cannot (other characters than the pattern's, too long, or a path in disguise).
+        When it cannot (other characters than the pattern's, too long, a path in disguise, or taken).
     """
+    where = f"{path}: " if path else ""
+    if name in _RESERVED:
+        raise BadInput(f"{where}no device can be named {name!r}: the records' workloads are")
     if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name) or len(name) > NAME_LENGTH:
         raise BadInput(
-            f"{name!r} is no device name: use lower-case letters, digits, '.', '_' and '-', the first one a"
+            f"{where}{name!r} is no device name: use lower-case letters, digits, '.', '_' and '-', the first one a"
             f" letter or digit, at most {NAME_LENGTH} characters"
         )
     return name

@@ -144,7 +144,7 @@ def why_unreachable(device: Device) -> str | None:
     if device.rpc is not None:
         return None
     if machine_of(device.target) != machine_of({}):
-        return f"a {machine_of(device.target)} machine and this is {machine_of({})}"
+        return f"a machine of kind {machine_of(device.target)} and this one is {machine_of({})}"
     if is_gpu(device.target):
         return None if has_gpu() else "a GPU and this machine has none"
     own = _own_cpu()

@@ -82,7 +82,7 @@ class DeviceStore:
         BadInput
             When a device file is broken.
         """
-        return [self.get(name) for name in self._names()]
+        return [self.get(check_name(name, self._path(name))) for name in self._names()]
 
     def _names(self) -> Iterable[str]:
         return sorted(path.stem for path in self.folder.glob("*.json"))

@@ -124,7 +124,7 @@ class StepsEncoder:
         try:
             flat = np.array(json.loads(f"[{','.join(decisions)}]" if self.numbers else "[]"), np.float64)
             columns = flat.reshape(len(decisions), self.numbers)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise ValueError(f"the decisions do not fit the steps: {error}") from None
         return self.encode_arrays(np.clip(columns, 0, 2.0**40).astype(np.int64))
 

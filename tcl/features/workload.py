@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from math import log2, prod
+from math import isfinite, log2, prod
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,11 @@ class WorkloadSummary:
         Loop extents of the anchor block, outermost first.
     blocks : int
         Blocks in the program (1 = the anchor alone).
+
+    Raises
+    ------
+    ValueError
+        From the constructor, when a number is infinite or none.
     """
 
     op: str
@@ -60,13 +65,17 @@ class WorkloadSummary:
     reduce: tuple[int, ...]
     blocks: int
 
+    def __post_init__(self) -> None:
+        if not all(map(isfinite, (self.flops, self.read_bytes, self.write_bytes))):
+            raise ValueError("a program's operations and bytes are finite")
+
     def to_json(self) -> dict[str, Any]:
         """The summary as a JSON object."""
         return {**asdict(self), "spatial": list(self.spatial), "reduce": list(self.reduce)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> WorkloadSummary:
-        """Reads what `to_json` wrote; raises KeyError, TypeError or ValueError on anything else."""
+        """Reads what `to_json` wrote; raises KeyError, TypeError, ValueError or OverflowError on anything else."""
         return cls(
             op=str(data["op"]),
             dtype=str(data["dtype"]),

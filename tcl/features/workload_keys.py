@@ -45,7 +45,7 @@ def summary_of_key(key: str) -> WorkloadSummary:
         if not all(isinstance(extent, int) for extent in extents):
             raise TypeError("extents are integers")
         return summary(*numbers)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+    except (KeyError, TypeError, ValueError, ArithmeticError):
         return WorkloadSummary("other", "float32", 0.0, 0.0, 0.0, (), (), 1)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from tcl.features.batch import FEATURE_VERSION
 from tcl.features.workload_keys import normalise_key, summary_of_key
+from tcl.importers.reading import parse_line
 from tcl.records.record import MeasureRecord, Workload, compact_json
 
 _FAILED_SECONDS = 1e9
@@ -38,10 +39,10 @@ class AnsorReader:
 
         Raises
         ------
-        ValueError, TypeError, KeyError, IndexError
+        tcl.records.record.UNREADABLE
             When the line is no record.
         """
-        entry = json.loads(line)
+        entry = parse_line(line)
         (key, *_), state = entry["i"][0], entry["i"][1]
         steps = state[1]
         seconds, error, _, timestamp = entry["r"][:4]

@@ -11,7 +11,7 @@ from tcl.errors import BadInput
 from tcl.importers.ansor import AnsorReader
 from tcl.importers.metaschedule import MetaScheduleReader, is_workload
 from tcl.importers.reading import plain_name, read_lines
-from tcl.records.record import MeasureRecord, Workload
+from tcl.records.record import UNREADABLE, MeasureRecord, Workload
 from tcl.records.store import DeviceWriter, RecordStore
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _read_file(
         report.lines += 1
         try:
             workload, record = reader.read(line)
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        except UNREADABLE as error:
             report.broken += 1
             if len(report.broken_lines) < _SHOWN:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__

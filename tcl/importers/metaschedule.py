@@ -13,7 +13,7 @@ from typing import Any
 from tcl.errors import BadInput
 from tcl.features.batch import FEATURE_VERSION
 from tcl.features.trace_summary import summary_of_trace
-from tcl.importers.reading import plain_name, read_lines
+from tcl.importers.reading import parse_line, plain_name, read_lines
 from tcl.records.record import MeasureRecord, Workload, compact_json
 
 _FAILED_SECONDS = 1e9
@@ -49,10 +49,10 @@ class MetaScheduleReader:
 
         Raises
         ------
-        ValueError, TypeError, KeyError, IndexError
+        tcl.records.record.UNREADABLE
             When the line is no record or its workload is missing.
         """
-        index, (trace, seconds, _target, arguments) = json.loads(line)
+        index, (trace, seconds, _target, arguments) = parse_line(line)
         instructions, decisions = trace
         if not isinstance(instructions, list) or not isinstance(decisions, list):
             raise ValueError("the trace is not [instructions, decisions]")

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import lzma
 import zlib
 from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from tcl.errors import BadInput
 
 LONGEST_LINE = 64 << 20
 """A longer line is no record, but would fill the memory."""
+
+_DIGITS = 18
+"""Integers of so many characters fit into 64 bits."""
 
 SUFFIXES = (".gz", ".xz", ".zst")
 
@@ -46,6 +52,30 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     yield number, line
     except (OSError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError) as error:
         raise BadInput(f"{path} cannot be read to its end: {error or type(error).__name__}") from error
+
+
+def parse_line(line: bytes) -> Any:
+    """A line of JSON whose numbers are finite and fit into 64 bits.
+
+    Raises
+    ------
+    ValueError, RecursionError
+        When it is something else.
+    """
+    return json.loads(line, parse_int=_integer, parse_float=_number, parse_constant=_number)
+
+
+def _integer(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise ValueError(f"the number {text[:_DIGITS]}... is too large")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"the number {text[:_DIGITS]} is not finite")
+    return number
 
 
 def _decompress(raw: io.BufferedReader) -> io.BufferedIOBase:

@@ -1,6 +1,7 @@
 """Recognise this host, and targets by their name."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +36,13 @@ def detect_devices(settings: Settings, name: str | None = None) -> list[Device]:
 def _with_cpu(device: Device) -> str:
     cpu = re.sub(r"[^a-z0-9]+", "-", device.facts["cpu_model"].lower()).strip("-")
     return f"{device.name}-{cpu}"[:NAME_LENGTH]
+
+
+def check_target(target: Mapping[str, Any]) -> None:
+    """Refuse the JSON of a target that TVM, or LLVM, does not know."""
+    from tcl.compiler.targets import target_of
+
+    target_of(target)
 
 
 def describe_target(name: str) -> tuple[dict[str, Any], dict[str, Any]]:

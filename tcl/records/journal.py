@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tcl.files import locked
-from tcl.records.record import MeasureRecord, Workload, compact_json
+from tcl.records.record import UNREADABLE, MeasureRecord, Workload, compact_json
 from tcl.records.store import RecordStore
 
 _LOCK_SECONDS = 600.0
@@ -29,7 +29,7 @@ class FoldReport:
     added : int
         Records that the store did not hold yet.
     dropped : int
-        Lines that could not be read: a line cut by a crash.
+        Lines that could not be read: cut by a crash, or with values that no measurement has.
     """
 
     added: int
@@ -82,7 +82,7 @@ class Journal:
                         entry = json.loads(line)
                         new_workloads = [Workload.from_json(value) for value in entry["workloads"]]
                         new_records = [MeasureRecord.from_json(value) for value in entry["records"]]
-                    except (ValueError, KeyError, TypeError):
+                    except UNREADABLE:
                         dropped += 1
                         continue
                     workloads += new_workloads

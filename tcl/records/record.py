@@ -6,13 +6,21 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import inf, isfinite
 from typing import Any
 
+from tcl.devices.device import check_name
+from tcl.errors import BadInput
 from tcl.features.workload import WorkloadSummary
 
 SOURCES = ("metaschedule", "ansor")
 CAUSES = ("build", "run", "timeout", "crash", "memory", "import")
 ORIGINS = ("random", "rdu", "search", "import")
+_VERSIONS = range(1 << 15)
+"""Feature versions that the store has room for."""
+
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, BadInput)
+"""What reading JSON as a record raises when it is none."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +63,15 @@ class Workload:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Workload:
-        """Reads what `to_json` returned; raises KeyError, TypeError or ValueError on anything else."""
+        """Reads what `to_json` returned; raises `UNREADABLE` on anything else."""
+        _check_texts(value["key"], value["source"], value["name"], value["program"])
         summary = WorkloadSummary.from_json(value["summary"])
         return cls(value["key"], value["source"], value["name"], value["program"], summary)
 
 
 @dataclass(frozen=True)
 class MeasureRecord:
-    """One candidate's measurement on one device.
+    """One candidate's measurement on one device; its numbers and texts are some that the store can hold.
 
     Attributes
     ----------
@@ -85,6 +94,11 @@ class MeasureRecord:
     feature_version : int
     origin : str
         How the candidate was chosen, one of `ORIGINS`.
+
+    Raises
+    ------
+    ValueError
+        From the constructor, when they are not.
     """
 
     device: str
@@ -98,6 +112,17 @@ class MeasureRecord:
     feature_version: int
     origin: str
 
+    def __post_init__(self) -> None:
+        if not all(0 < seconds < inf for seconds in self.run_seconds):
+            raise ValueError("a run takes a positive, finite time")
+        if self.reference_seconds is not None and not 0 <= self.reference_seconds < inf:
+            raise ValueError("the reference kernel takes a finite time")
+        if not isfinite(self.timestamp):
+            raise ValueError("the time stamp is not finite")
+        if self.feature_version not in _VERSIONS:
+            raise ValueError(f"there is no feature version {self.feature_version}")
+        _check_texts(self.workload, self.trace, self.error or "", self.tvm_version, self.origin)
+
     def content_id(self) -> int:
         """A 64-bit hash of what makes this measurement itself: workload, trace, time and seconds."""
         content = f"{self.workload}\0{self.trace}\0{self.timestamp!r}\0{self.run_seconds!r}"
@@ -110,11 +135,11 @@ class MeasureRecord:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> MeasureRecord:
-        """Reads what `to_json` returned; raises KeyError, TypeError or ValueError on anything else."""
+        """Reads what `to_json` returned; raises `UNREADABLE` on anything else."""
         reference = value["reference_seconds"]
         error = value["error"]
         return cls(
-            device=str(value["device"]),
+            device=check_name(value["device"]),
             workload=str(value["workload"]),
             trace=str(value["trace"]),
             run_seconds=tuple(float(seconds) for seconds in value["run_seconds"]),
@@ -125,6 +150,12 @@ class MeasureRecord:
             feature_version=int(value["feature_version"]),
             origin=str(value["origin"]),
         )
+
+
+def _check_texts(*texts: str) -> None:
+    for text in texts:
+        if not text.isascii():
+            text.encode()  # half a character, as JSON can write it, has no place in a file
 
 
 compact_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode

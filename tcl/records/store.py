@@ -8,6 +8,7 @@ need no lock.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -18,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tcl.devices.device import check_name
+from tcl.errors import BadInput
 from tcl.files import locked
 from tcl.records.parquet import (
     ROWS_PER_GROUP,
@@ -96,8 +99,15 @@ class RecordStore:
                 writer.discard()
 
     def devices(self) -> list[str]:
-        """Names of the devices that have records, sorted."""
-        return sorted({path.parent.name for path in self.root.glob("*/records-*.parquet")})
+        """Names of the devices that have records, sorted.
+
+        Raises
+        ------
+        BadInput
+            When a folder of records has a name that no device has.
+        """
+        folders = {path.parent for path in self.root.glob("*/records-*.parquet")}
+        return sorted(check_name(folder.name, folder) for folder in folders)
 
     def workloads(self, device: str) -> dict[str, Workload]:
         """The workloads that a device has records of, by key."""
@@ -140,8 +150,14 @@ class RecordStore:
         return DeviceStatus(device, count, failures, len(workloads), len(files), size)
 
     def files(self, device: str) -> list[Path]:
-        """The device's record files in order."""
-        return sorted((self.root / device).glob("records-*.parquet"))
+        """The device's record files in order.
+
+        Raises
+        ------
+        BadInput
+            When a file's name has no number, or is another form of one.
+        """
+        return sorted((self.root / device).glob("records-*.parquet"), key=_number_of)
 
     @property
     def workloads_path(self) -> Path:
@@ -227,7 +243,7 @@ class DeviceWriter:
         """Begins with the last file while that is small, so that many small appends make few files."""
         files = self._store.files(self._device)
         last = files[-1] if files else None
-        self._number = int(last.stem.removeprefix("records-")) if last else -1
+        self._number = _number_of(last) if last else -1
         if last is not None and last.stat().st_size < ROLL_BYTES:
             self._begin()
             for table in read_tables(last):
@@ -238,7 +254,7 @@ class DeviceWriter:
 
     def _begin(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._file = RecordFile(self._folder / f".records-{self._number:03d}.parquet.tmp")
+        self._file = RecordFile(self._folder / f".{_file_name(self._number)}.tmp")
 
     def _buffer(self, table: pa.Table) -> None:
         self._tables.append(table)
@@ -263,6 +279,17 @@ class DeviceWriter:
             temporary = self._file.path
             self._finished.append((temporary, self._folder / temporary.name[1:].removesuffix(".tmp")))
             self._file = None
+
+
+def _file_name(number: int) -> str:
+    return f"records-{number:03d}.parquet"
+
+
+def _number_of(path: Path) -> int:
+    digits = re.fullmatch(r"records-(\d{1,18})\.parquet", path.name)
+    if digits is None or path.name != _file_name(int(digits[1])):
+        raise BadInput(f"{path} is no file of the store, which are named like {_file_name(0)}; move it away")
+    return int(digits[1])
 
 
 def _sorted_ids(path: Path) -> np.ndarray:

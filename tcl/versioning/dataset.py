@@ -18,6 +18,8 @@ from tcl.versioning.versions import DataStatus, DataVersion
 
 _LOCK_SECONDS = 600.0
 _COMMITTED = ["data.dvc", STORE, ".dvc/config", ".dvc/.gitignore", ".dvcignore", ".gitignore"]
+_NAMED = re.compile(r"^- md5: (\w+\.dir)$", re.MULTILINE)
+_OF_DATA = re.compile(r"^  path: data$", re.MULTILINE)
 _WAYS_OUT = "move data/ aside and run `dvc pull`, or run `dvc add data` to let data/ replace it"
 
 
@@ -33,15 +35,15 @@ class DatasetVersions:
     def data_hash(self) -> str | None:
         """Return the hash of the version that `data.dvc` names; None before the first one."""
         try:
-            text = (self.root / "data.dvc").read_text(encoding="utf-8")
+            text = (self.root / "data.dvc").read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return None
-        found = re.search(r"^- md5: (\w+(?:\.dir)?)$", text, re.MULTILINE)
-        if found is None and self._restore(text):
+        found = _NAMED.search(text)
+        if found is not None and _OF_DATA.search(text):
+            return found[1]
+        if self._restore(text):
             return self.data_hash()
-        if found is None:
-            raise BadInput(f"{self.root / 'data.dvc'} names no version; restore it from git")
-        return found[1]
+        raise BadInput(f"{self.root / 'data.dvc'} names no version of data/; restore it from git")
 
     def device_hash(self, device: str) -> str:
         """Return the content hash of one device's measurements; other devices do not count."""
@@ -97,7 +99,8 @@ class DatasetVersions:
         Raises
         ------
         WorkFailed
-            When `data/` holds measurements that belong to another version, or the remote lacks files.
+            When `data/` holds measurements that belong to another version, or the remote lacks files; `data/` stays
+            as it is then.
         """
         recorded = self.data_hash()
         if recorded is None:
@@ -114,18 +117,30 @@ class DatasetVersions:
                         f"{self.settings.data_dir} holds measurements that are in no version, and data.dvc"
                         f" names another one ({recorded}); {_WAYS_OUT}"
                     )
-            store.pull()
+            if not store.fetch():
+                raise WorkFailed(
+                    f"the DVC remote {self.settings.dvc.remote!r} lacks files of the version that data.dvc names"
+                    f" ({recorded}), so data/ stays as it is; whoever made that version must push it (`dvc push`)"
+                )
+            store.checkout()
             atomic_write(self._base, recorded)
         return True
 
     def status(self) -> DataStatus:
         """Compare `data/`, `data.dvc`, the remote and git."""
         recorded = self.data_hash()
+        has_files = self._has_files()
         if recorded is None:
-            return DataStatus(None, self._has_files(), 0, [])
+            return DataStatus(None, True, has_files, 0, [])
         with self._open() as store:
-            dirty = not self._has_files() or store.current_hash() != recorded
-            return DataStatus(recorded, dirty, store.not_pushed(), self._uncommitted())
+            current, base = store.current_hash() if has_files else None, self._known_base()
+            return DataStatus(
+                recorded,
+                fetched=has_files and recorded in (current, base),
+                dirty=has_files and current not in (recorded, base),
+                not_pushed=store.not_pushed(),
+                to_commit=self._uncommitted(),
+            )
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[DataStore]:
@@ -135,24 +150,27 @@ class DatasetVersions:
 
     def _keep(self) -> None:
         path = self.root / "data.dvc"
-        atomic_write(self._kept, path.read_text(encoding="utf-8") if path.exists() else "")
+        atomic_write(self._kept, path.read_bytes() if path.exists() else b"")
 
     def _restore(self, broken: str) -> bool:
         """Undo a `data.dvc` that a killed command left cut; tell whether that is what happened."""
         if "<<<<<<<" in broken or not self._kept.exists():
             return False
-        text = self._kept.read_text(encoding="utf-8")
-        if text:
-            atomic_write(self.root / "data.dvc", text)
+        content = self._kept.read_bytes()
+        if content:
+            atomic_write(self.root / "data.dvc", content)
         else:
             (self.root / "data.dvc").unlink()
         return True
 
     def _known_base(self) -> str | None:
-        return self._base.read_text(encoding="utf-8") if self._base.exists() else None
+        return self._base.read_text(encoding="utf-8", errors="replace") if self._base.exists() else None
 
     def _has_files(self) -> bool:
-        return any(path.is_file() for path in self.settings.data_dir.rglob("*"))
+        folder = self.settings.data_dir
+        if folder.exists() and not folder.is_dir():
+            raise BadInput(f"{folder} is a file where the folder of the measurements belongs; move it aside")
+        return any(path.is_file() for path in folder.rglob("*"))
 
     def _uncommitted(self) -> list[str]:
         if git.worktree_of(self.root) is None:

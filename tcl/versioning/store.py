@@ -45,16 +45,29 @@ class DataStore:
 
     def push(self) -> int:
         """Send the version's files to the remote and return how many it lacked."""
-        return int(self._retried(lambda: self._repo.push(targets=[f"{self._data}.dvc"], remote=self._remote)))
+        return int(self._retried(lambda: self._repo.push(targets=[self._data], remote=self._remote)))
 
-    def pull(self) -> None:
-        """Replace `data/` by the version that `data.dvc` names."""
-        self._retried(lambda: self._repo.pull(targets=[f"{self._data}.dvc"], remote=self._remote, force=True))
+    def fetch(self) -> bool:
+        """Bring the version that `data.dvc` names into DVC's cache; tell whether all its files are there."""
+        from dvc.exceptions import DownloadError
+
+        def work() -> bool:
+            with contextlib.suppress(DownloadError):
+                self._repo.fetch(targets=[self._data], remote=self._remote)
+            output = self._repo.find_outs_by_path(self._data)[0]
+            files = output.get_obj()  # None: the remote lacks even the list of the files, which DVC lets pass
+            return files is not None and all(output.cache.exists(file.value) for _, _, file in files)
+
+        return self._retried(work)
+
+    def checkout(self) -> None:
+        """Replace `data/` by the version that `data.dvc` names, which was fetched: DVC empties it otherwise."""
+        self._retried(lambda: self._repo.checkout(targets=[self._data], force=True))
 
     def not_pushed(self) -> int:
         """Return how many of the version's files the remote lacks."""
         states = self._retried(
-            lambda: self._repo.status(targets=[f"{self._data}.dvc"], cloud=True, remote=self._remote)
+            lambda: self._repo.status(targets=[self._data], cloud=True, remote=self._remote)
         )
         return sum(state in ("new", "missing") for state in states.values())
 

@@ -36,8 +36,10 @@ class DataStatus:
     ----------
     hash
         The version that `data.dvc` names; None before the first one.
+    fetched
+        Whether `data/` holds it, and perhaps measurements made since; `pull` fetches it otherwise.
     dirty
-        Whether `data/` differs from it.
+        Whether `data/` holds measurements that are in no version.
     not_pushed
         How many of its files the remote lacks.
     to_commit
@@ -45,6 +47,7 @@ class DataStatus:
     """
 
     hash: str | None
+    fetched: bool
     dirty: bool
     not_pushed: int
     to_commit: list[str]

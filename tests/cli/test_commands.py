@@ -8,6 +8,8 @@ from click.testing import CliRunner
 
 from tcl.cli.commands import COMMANDS, LazyGroup, cli
 from tcl.cli.main import main
+from tcl.devices.device import Device
+from tcl.devices.store import DeviceStore
 
 
 def test_help_lists_every_command():
@@ -44,6 +46,14 @@ def test_command_explains_itself(name):
         ["device", "add", "pi4", "--target", "{"],
         ["device", "add", "pi4", "--target", "{}"],
         ["device", "add", "pi4", "--target", '{"kind": "llvm"}'],
+        ["device", "add", "pi4", "--target", '{"kind": "foo"}'],
+        [
+            "device",
+            "add",
+            "pi4",
+            "--target",
+            '{"kind": "llvm", "num-cores": 1, "x": ' + "[" * 900 + "]" * 900 + "}",
+        ],
         ["device", "add", "../pi4", "--target", '{"kind": "llvm", "num-cores": 1}'],
         ["device", "add", "pi4", "--target", '{"kind": "llvm", "num-cores": 1}', "--rpc", "host:9190"],
         [
@@ -138,6 +148,17 @@ def test_device_add_then_show_gives_the_device_back(tmp_path, monkeypatch):
     device = json.loads(CliRunner().invoke(cli, ["device", "show", "pi4", "--json"]).stdout)["device"]
     assert device["target"] == target
     assert device["rpc"] == {"host": "board", "port": 9190, "key": "pi4"}
+
+
+def test_device_list_says_what_is_not_at_hand(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = DeviceStore(tmp_path / "devices")
+    store.add(Device("here", {"kind": "llvm", "num-cores": 1}))
+    store.add(Device("elsewhere", {"kind": "llvm", "num-cores": 1}, facts={"cpu_model": "Another CPU"}))
+    lines = CliRunner().invoke(cli, ["device", "list"]).stdout.splitlines()
+    reached = {words[1]: " ".join(words) for line in lines if len(words := line.split()) > 1}
+    assert "this host" in reached["here"]
+    assert "not at hand: a machine with the CPU 'Another CPU'" in reached["elsewhere"]
 
 
 def test_device_detect_records_the_host_and_its_variants(tmp_path, monkeypatch):

@@ -59,6 +59,36 @@ def test_device_refuses_name_when_it_could_leave_its_folder(name: Any) -> None:
         Device(name, {"kind": "llvm", "num-cores": 1})
 
 
+@pytest.mark.parametrize("name", ["workloads", "workloads.parquet"])
+def test_device_refuses_a_name_that_the_store_uses_itself(name: str) -> None:
+    with pytest.raises(BadInput, match="no device can be named"):
+        Device(name, {"kind": "llvm", "num-cores": 1})
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"),
+    [
+        ("cpu_model", 7),
+        ("isa", []),
+        ("cores", True),
+        ("l2_bytes", None),
+        ("vector_bits", "abc"),
+        ("vector_bits", -8),
+        ("vector_bits", 1 << 40),
+        ("sm_count", float("nan")),
+    ],
+)
+def test_device_names_the_fact_when_it_is_wrong(fact: str, value: Any) -> None:
+    with pytest.raises(BadInput, match=f"device 'a': the fact '{fact}' must be a"):
+        Device.from_json(
+            {"name": "a", "target": {"kind": "llvm", "num-cores": 1}, "facts": {fact: value}},
+        )
+
+
+def nested(depth: int) -> list[Any]:
+    return [nested(depth - 1)] if depth else []
+
+
 @pytest.mark.parametrize(
     ("target", "complaint"),
     [
@@ -70,6 +100,8 @@ def test_device_refuses_name_when_it_could_leave_its_folder(name: Any) -> None:
         ({"kind": "llvm", "num-cores": True}, '"num-cores"'),
         ({"kind": "llvm", "num-cores": 2, "x": {1, 2}}, "plain JSON"),
         ({"kind": "llvm", "num-cores": 2, "x": float("nan")}, "plain JSON"),
+        ({"kind": "llvm", "num-cores": 2, "x": "\ud800"}, "plain JSON"),
+        ({"kind": "llvm", "num-cores": 2, "x": nested(800)}, "plain JSON"),
     ],
 )
 def test_device_names_the_fault_when_target_is_wrong(target: Any, complaint: str) -> None:

@@ -57,6 +57,13 @@ def test_get_refuses_when_name_leaves_the_folder(tmp_path: Path) -> None:
         DeviceStore(tmp_path / "inner").get("../a")
 
 
+def test_list_names_the_file_when_it_cannot_be_a_devices(tmp_path: Path) -> None:
+    DeviceStore(tmp_path).add(Device("a", TARGET))
+    (tmp_path / "Bad Name.json").write_text("{}")
+    with pytest.raises(BadInput, match=r"/Bad Name\.json: 'Bad Name' is no device name"):
+        DeviceStore(tmp_path).list()
+
+
 @pytest.mark.parametrize(
     "content", ["", "{", "\xff", "[]", '{"name": "a"}', json.dumps({"name": "b", "target": TARGET})]
 )

@@ -153,6 +153,10 @@ def test_check_reachable_accepts_this_host_and_its_variants() -> None:
             r"a machine with the CPU '.* \(znver9\)' and this one has",
         ),
         ({"target": {"kind": "llvm", "num-cores": 100_000}}, "a machine with 100000 cores and this one has"),
+        (
+            {"target": {"kind": "llvm", "mtriple": "riscv64-unknown-linux-gnu", "num-cores": 1}},
+            "a machine of kind riscv64 and this one is",
+        ),
     ],
 )
 def test_check_reachable_refuses_a_device_when_it_is_another_host_of_the_fleet(change, what: str) -> None:

@@ -156,6 +156,11 @@ def test_text_that_is_no_list_of_steps_is_refused(trace: str) -> None:
         encode_steps([trace])
 
 
+def test_decisions_beyond_any_float_are_refused() -> None:
+    with pytest.raises(ValueError, match="do not fit"):
+        encode([["SP", 2, 0, 10**400, [4, 4], 1]])
+
+
 def test_decisions_that_do_not_fit_the_holes_are_refused() -> None:
     parts = split_trace(text(CPU_MATMUL))
     with pytest.raises(ValueError, match="do not fit"):

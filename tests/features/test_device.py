@@ -29,5 +29,6 @@ def test_descriptors_differ_when_instruction_sets_or_cores_do() -> None:
 
 
 def test_unusable_facts_count_as_unknown() -> None:
-    strange = Device("d", {"kind": "cuda"}, facts={"sm_count": "many", "l2_bytes": -1, "l1d_bytes": None})
+    facts = {"flops_per_second": "many", "warp_size": -1, "registers_per_block": None}
+    strange = Device("d", {"kind": "cuda"}, facts=facts)
     assert (device_descriptor(strange) == device_descriptor(Device("d", {"kind": "cuda"}))).all()

@@ -80,3 +80,7 @@ def test_texts_and_lists_among_the_numbers_cost_no_memory(name: str, odd: object
     for length in (3, 4, 9, 10):
         key = json.dumps([name, odd, *[2**40, odd, 2**40] * 3][:length])
         assert summary_of_key(key).op == "other"
+
+
+def test_more_operations_than_a_float_holds_are_of_no_known_kind() -> None:
+    assert summary_of_key(json.dumps(["relu_layer", *[2**60] * 20])).op == "other"

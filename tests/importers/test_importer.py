@@ -58,6 +58,32 @@ def test_too_many_broken_lines_store_nothing(store: RecordStore, tmp_path: Path,
     assert store.status("k80").records == 100
 
 
+HUGE = "9" * 400
+
+
+@pytest.mark.parametrize(
+    ("usual", "broken"),
+    [
+        ("[0.002, 0.003]", f"[{HUGE}]"),
+        ("1600000001", HUGE),
+        ("1600000001", "NaN"),
+        ("1600000001", '"nan"'),
+        ("0, 128, [2, 1, 4]", f"0, {HUGE}, [2, 1, 4]"),
+        ("0, 128, [2, 1, 4]", "0, 128, [2, 1, 1e400]"),
+        ('"v0.6"', r'"\ud800"'),
+    ],
+    ids=["seconds", "time", "no time", "no time as text", "extent", "factor", "half a character"],
+)
+def test_line_with_a_value_that_no_record_has_is_broken(
+    store: RecordStore, tmp_path: Path, usual: str, broken: str
+) -> None:
+    log = tmp_path / "a.log"
+    log.write_text(ansor_line(0) + "\n" + ansor_line(1).replace(usual, broken) + "\n")
+    report = import_logs([log], K80, store, tolerate=0.5)
+    assert (report.records, report.failures, report.broken) == (1, 0, 1)
+    assert report.broken_lines[0].startswith(f"{log}:2: ")
+
+
 def write_database(folder: Path, lines: list[str]) -> None:
     folder.mkdir()
     (folder / "database_workload.json").write_text('["11","QUFB"]\nbroken\n')
@@ -71,10 +97,11 @@ def test_metaschedule_database_is_recognised(store: RecordStore, tmp_path: Path)
         json.dumps([0, [TRACE, [1e10], {"kind": "cuda"}, arguments]]),
         json.dumps([0, [TRACE, None, None, None]]),
         json.dumps([1, [TRACE, [1.0], None, None]]),
+        json.dumps([0, [TRACE, [int(HUGE)], None, None]]),
     ]
     write_database(tmp_path / "db", lines)
     report = import_logs([tmp_path / "db"], K80, store, tolerate=0.5)
-    assert (report.files, report.lines, report.records, report.failures, report.broken) == (1, 4, 1, 2, 1)
+    assert (report.files, report.lines, report.records, report.failures, report.broken) == (1, 5, 1, 2, 2)
     assert "workload 1 is missing or broken" in report.broken_lines[0]
     (workload,) = store.workloads("k80").values()
     assert (workload.program, workload.name, workload.summary.op) == (

@@ -1,5 +1,6 @@
 """The journal of a measuring run."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,44 @@ def test_cut_line_costs_that_line_only(
     journal.append([workload], [make_record(3)])
     assert journal.fold(store) == FoldReport(2, 1)
     assert list(store.records("here")) == [make_record(1), make_record(3)]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("run_seconds", [10**400]),
+        ("run_seconds", [0.0]),
+        ("reference_seconds", float("nan")),
+        ("timestamp", float("inf")),
+        ("feature_version", 99999999),
+        ("tvm_version", "\ud800"),
+        ("device", "../../evil"),
+        ("device", ["here"]),
+    ],
+)
+def test_line_with_a_value_that_no_record_has_costs_that_line_only(
+    journal: Journal, store: RecordStore, workload: Workload, make_record, field: str, value: object
+) -> None:
+    journal.append([workload], [make_record(1)])
+    entry = json.loads(journal.path.read_text())
+    entry["records"][0][field] = value
+    journal.path.write_text(journal.path.read_text() + json.dumps(entry) + "\n")
+    assert journal.fold(store) == FoldReport(1, 1)
+    assert list(store.records("here")) == [make_record(1)]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("name", 3), ("key", "\ud800"), ("flops", 10**400), ("flops", float("nan"))]
+)
+def test_line_with_a_value_that_no_workload_has_costs_that_line_only(
+    journal: Journal, store: RecordStore, workload: Workload, make_record, field: str, value: object
+) -> None:
+    journal.append([workload], [make_record(1)])
+    entry = json.loads(journal.path.read_text())
+    told = entry["workloads"][0]
+    (told["summary"] if field == "flops" else told)[field] = value
+    journal.path.write_text(journal.path.read_text() + json.dumps(entry) + "\n")
+    assert journal.fold(store) == FoldReport(1, 1)
 
 
 def test_folding_again_after_a_crash_changes_nothing(

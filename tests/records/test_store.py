@@ -86,6 +86,37 @@ def test_a_new_file_begins_when_the_last_is_large(
     assert store.append([workload], records) == 0
 
 
+def test_files_go_by_number_beyond_a_thousand(
+    store: RecordStore, workload: Workload, make_record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "ROLL_BYTES", 1)
+    records = [make_record(number) for number in range(3)]
+    store.append([workload], [records[0]])
+    store.files("here")[0].rename(store.root / "here" / "records-999.parquet")
+    for record in records[1:]:
+        store.append([workload], [record])
+    assert [path.stem for path in store.files("here")] == ["records-999", "records-1000", "records-1001"]
+    assert list(store.records("here")) == records
+
+
+@pytest.mark.parametrize("name", ["records-abc.parquet", "records-1.parquet", "records-000 (2).parquet"])
+def test_file_with_another_name_is_named(
+    store: RecordStore, workload: Workload, make_record, name: str
+) -> None:
+    store.append([workload], [make_record(0)])
+    (store.root / "here" / name).write_bytes(store.files("here")[0].read_bytes())
+    for use in (lambda: store.status("here"), lambda: store.append([workload], [make_record(1)])):
+        with pytest.raises(BadInput, match=r"records-.*is no file of the store"):
+            use()
+
+
+def test_folder_that_can_be_no_devices_is_named(store: RecordStore, workload: Workload, make_record) -> None:
+    store.append([workload], [make_record(0)])
+    (store.root / "here").rename(store.root / "Bad Name")
+    with pytest.raises(BadInput, match="data/Bad Name: 'Bad Name' is no device name"):
+        store.devices()
+
+
 def test_nothing_is_kept_when_a_writer_fails(store: RecordStore, workload: Workload, make_record) -> None:
     store.append([workload], [make_record(0)])
     with pytest.raises(RuntimeError), store.writer("here") as writer:

@@ -155,13 +155,66 @@ def test_pull_follows_data_dvc_only_when_data_holds_a_version(committing: Settin
     assert clone.version("third").hash != second.hash
 
 
-def test_pull_fails_in_one_sentence_when_the_remote_lacks_files(committing: Settings, tmp_path: Path) -> None:
+@pytest.fixture
+def behind(committing: Settings, tmp_path: Path) -> DatasetVersions:
+    """A clone that holds a version; its `data.dvc` names a later one, which its remote lacks."""
+    origin = DatasetVersions(committing)
     measure(committing)
-    DatasetVersions(committing).version("first")
+    origin.version("first")
     run_git(tmp_path, "clone", "--quiet", str(committing.root), "clone")
-    shutil.rmtree(tmp_path / "clone" / ".dvcstore")
-    with pytest.raises(WorkFailed, match="DVC failed"):
-        DatasetVersions(load_settings(tmp_path / "clone")).pull()
+    clone = DatasetVersions(load_settings(tmp_path / "clone"))
+    clone.pull()
+    measure(committing, name="2", content="two")
+    origin.version("second")
+    shutil.copy(committing.root / "data.dvc", clone.root)
+    return clone
+
+
+@pytest.mark.parametrize("lost", [".dir", ""], ids=["all of it", "a file"])
+def test_pull_leaves_data_alone_when_the_remote_lacks_files_of_the_version(
+    behind: DatasetVersions, committing: Settings, lost: str
+) -> None:
+    known = {path.name for path in (behind.root / ".dvcstore").rglob("*")}
+    shutil.copytree(committing.root / ".dvcstore", behind.root / ".dvcstore", dirs_exist_ok=True)
+    for path in (behind.root / ".dvcstore").rglob("*"):
+        if path.is_file() and path.name not in known and path.name.endswith(".dir") == bool(lost):
+            path.unlink()
+    with pytest.raises(WorkFailed, match=r"'store' lacks files of the version .*dvc push"):
+        behind.pull()
+    assert (behind.settings.data_dir / "a" / "1.parquet").read_text() == "one"
+    status = behind.status()
+    assert (status.fetched, status.dirty) == (False, False)
+    shutil.copytree(committing.root / ".dvcstore", behind.root / ".dvcstore", dirs_exist_ok=True)
+    assert behind.pull()
+    assert (behind.settings.data_dir / "a" / "2.parquet").exists()
+
+
+def test_status_tells_what_is_not_fetched_from_what_is_new(
+    committing: Settings, behind: DatasetVersions, tmp_path: Path
+) -> None:
+    def where(versions: DatasetVersions) -> tuple[bool, bool]:
+        return versions.status().fetched, versions.status().dirty
+
+    run_git(tmp_path, "clone", "--quiet", str(committing.root), "fresh")
+    fresh = DatasetVersions(load_settings(tmp_path / "fresh"))
+    assert where(fresh) == where(behind) == (False, False)
+    measure(fresh.settings, name="3")
+    measure(behind.settings, name="3")
+    assert where(fresh) == where(behind) == (False, True)
+    measure(committing, name="3")
+    assert where(DatasetVersions(committing)) == (True, True)
+
+
+def test_a_file_in_the_place_of_data_is_refused_and_stays(settings: Settings) -> None:
+    versions = DatasetVersions(settings)
+    measure(settings)
+    versions.version("first")
+    shutil.rmtree(settings.data_dir)
+    settings.data_dir.write_text("mine")
+    for use in (versions.pull, versions.status, lambda: versions.version("second")):
+        with pytest.raises(BadInput, match="data is a file"):
+            use()
+    assert settings.data_dir.read_text() == "mine"
 
 
 def test_version_refuses_when_there_is_no_data(settings: Settings) -> None:
@@ -201,10 +254,41 @@ def test_device_hash_sees_only_the_device(settings: Settings) -> None:
         versions.device_hash("../a")
 
 
-def test_data_hash_refuses_when_data_dvc_is_broken(settings: Settings) -> None:
-    (settings.root / "data.dvc").write_text("outs:\n<<<<<<< ours\n")
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"outs:\n<<<<<<< ours\n",
+        b"\xff\xfe",
+        b"outs:\n- md5: 77f45152107a18c40f1f1888be7f718c.dir\n  path: ../../evil\n",
+        b"outs:\n- md5: 77f45152107a18c40f1f1888be7f718c\n  path: data\n",
+    ],
+    ids=["conflict", "no text", "another path", "a file"],
+)
+def test_data_hash_refuses_when_data_dvc_is_broken(settings: Settings, content: bytes) -> None:
+    (settings.root / "data.dvc").write_bytes(content)
     with pytest.raises(BadInput, match=r"data\.dvc names no version"):
         DatasetVersions(settings).data_hash()
+
+
+@pytest.mark.parametrize("damage", [b"wdir: ..\n", b"# \xff\n"], ids=["another folder", "no text"])
+def test_pull_fails_in_one_sentence_when_dvc_cannot_use_data_dvc(settings: Settings, damage: bytes) -> None:
+    versions = DatasetVersions(settings)
+    measure(settings)
+    versions.version("first")
+    shutil.rmtree(settings.data_dir)
+    with (settings.root / "data.dvc").open("ab") as stream:
+        stream.write(damage)
+    for use in (versions.pull, versions.status):
+        with pytest.raises(WorkFailed, match="DVC failed"):
+            use()
+
+
+def test_pull_goes_on_when_what_it_remembers_is_no_text(settings: Settings) -> None:
+    versions = DatasetVersions(settings)
+    measure(settings)
+    versions.version("first")
+    (settings.state_dir / "data_base").write_bytes(b"\xff")
+    assert not versions.pull()
 
 
 @pytest.mark.parametrize("versions_before", [0, 1])
