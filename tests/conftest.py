@@ -9,8 +9,13 @@ import pytest
 from tcl.settings import Settings, load_settings
 
 pytest_plugins = ["command_line"]
-# The same inputs in every run; `make fuzz` looks further.
-hypothesis.settings.register_profile("suite", derandomize=True)
+# The same inputs in every run, however slow the machine is; `make fuzz` looks further.
+hypothesis.settings.register_profile(
+    "suite",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("suite")
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # of tests that use onnxruntime themselves
 
