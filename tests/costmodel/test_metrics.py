@@ -60,7 +60,7 @@ def test_top_k_refuses_scores_that_are_not_finite_or_do_not_fit(
         top_k(small(dataset, [1.0] * 6), scores, 1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.floats(1e-6, 1e3), min_size=6, max_size=6), st.permutations(range(6)))
 def test_top_k_is_one_for_the_oracle_and_never_falls_with_k(seconds: list[float], order: list[int]) -> None:
     data = small(make_dataset(), seconds)

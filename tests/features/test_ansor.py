@@ -167,7 +167,7 @@ def test_decisions_that_do_not_fit_the_holes_are_refused() -> None:
         StepsEncoder(parts.skeleton).encode([parts.decisions + ",1"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_mangled_steps_are_encoded_or_refused(data: st.DataObject) -> None:
     steps = copy.deepcopy(data.draw(st.sampled_from([GPU_MATMUL, CPU_MATMUL])))

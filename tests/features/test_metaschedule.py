@@ -164,7 +164,7 @@ def test_encode_refuses_decisions_that_do_not_fit(traces: Traces, decision: obje
         SketchEncoder(traces["cpu_matmul"][0]).encode([[decision]])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_mangled_traces_are_encoded_or_refused(traces: Traces, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(traces)))

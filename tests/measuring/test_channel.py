@@ -13,7 +13,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.dictionaries(st.text(), JSON), max_size=5))
 def test_messages_arrive_as_they_were_sent(messages: list[dict[str, Any]]) -> None:
     ours, theirs = map(Channel, socket.socketpair())

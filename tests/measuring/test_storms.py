@@ -1,11 +1,10 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tcl.measuring.storms import StormWatch
 
 
-@settings(deadline=None)
 @given(st.floats(1e-6, 1.0), st.integers(1, 20))
 def test_steady_runs_are_no_storm(seconds: float, count: int) -> None:
     assert not StormWatch(1.25, 1.6).is_storm([seconds] * count)

@@ -24,7 +24,7 @@ def spread(embeddings: np.ndarray, picks: np.ndarray) -> float:
     return float(np.linalg.norm(embeddings[:, None] - embeddings[picks][None], axis=2).min(1).max())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(1, 60),
     st.integers(0, 80),
@@ -130,7 +130,7 @@ def test_select_refuses_what_makes_no_sense(change: dict[str, object], message: 
         select(**{**arguments, **change})  # type: ignore[arg-type]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 200), st.lists(st.tuples(st.floats(0, 10), st.integers(0, 40)), min_size=1, max_size=9))
 def test_allot_spends_all_it_can_within_the_limits(total: int, claims: list[tuple[float, int]]) -> None:
     weights, limits = np.array([w for w, _ in claims]), [limit for _, limit in claims]

@@ -98,7 +98,7 @@ def test_parse_pins_refuses_when_a_name_comes_twice():
         parse_pins(["x=1x2", "x=[1]"])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(min_size=1), st.lists(st.integers(0, 10**6), min_size=2, max_size=6))
 def test_parse_pins_gives_back_any_name_and_shape(name, shape):
     flag = f"{name}={'x'.join(map(str, shape))}"

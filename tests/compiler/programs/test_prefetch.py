@@ -104,7 +104,7 @@ def assembly(mod: Any, target: dict[str, Any]) -> str:
     return str(import_tvm().tirx.build(mod, target_of(target)).inspect_source("s"))
 
 
-@settings(deadline=None, max_examples=16)
+@settings(max_examples=16)
 @given(
     depth=st.sampled_from([64, 100, 256]),
     columns=st.sampled_from([256, 512]),
@@ -122,7 +122,7 @@ def test_product_is_the_same_with_prefetches(depth: int, columns: int, tile: int
     np.testing.assert_allclose(result.numpy(), a @ b, rtol=1e-3, atol=1e-4)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(
     columns=st.sampled_from([64, 96]),
     passes=st.sampled_from([4, 20]),
@@ -155,7 +155,7 @@ def test_target_is_some_iterations_ahead_when_the_reduction_is_long() -> None:
     assert f"{8 * 32 * 256}" in text
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(
     columns=st.sampled_from([64, 128, 256]),
     passes=st.sampled_from([4, 6, 8, 64]),
