@@ -221,7 +221,7 @@ class Runner:
         manifest = Manifest(
             model=str(model.path.absolute()),
             onnx_sha256=model.sha256,
-            device=self.device.to_json(),
+            device=self.device,
             inputs=model.inputs,
             outputs=model.outputs,
             values=model.values,

@@ -16,7 +16,8 @@ DTYPES = frozenset(
     | {"uint8", "uint16", "uint32", "uint64"}
 )
 """Element types of inputs and outputs that are compiled."""
-_MOST_ELEMENTS = 1 << 44
+MOST_ELEMENTS = 1 << 32
+"""Elements that a tensor may have: 16 GiB of float32, more than any network has in one."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,23 @@ class TensorSpec:
         KeyError, TypeError, ValueError
             When it is something else.
         """
-        shape, high = tuple(int(extent) for extent in value["shape"]), value.get("high")
-        if any(extent < 0 for extent in shape) or math.prod(shape) > _MOST_ELEMENTS:
+        name, shape, high = value["name"], tuple(value["shape"]), value.get("high")
+        if not all(type(extent) is int and extent >= 0 for extent in shape) or is_too_large(shape):
             raise ValueError(f"no tensor has the shape {list(shape)}")
         if value["dtype"] not in DTYPES:
             raise ValueError(f"no tensor has the dtype {value['dtype']!r}")
-        return cls(str(value["name"]), shape, value["dtype"], None if high is None else int(high))
+        if not isinstance(name, str) or type(high) not in (int, type(None)):
+            raise ValueError("a tensor's name is a text, and what it indexes a number")
+        name.encode()
+        return cls(name, shape, value["dtype"], high)
 
     def __str__(self) -> str:
         return f"{self.name!r} {self.dtype}[{'x'.join(str(extent) for extent in self.shape)}]"
+
+
+def is_too_large(shape: Sequence[int]) -> bool:
+    """Whether a tensor has more than `MOST_ELEMENTS`."""
+    return math.prod(shape) > MOST_ELEMENTS
 
 
 def check_feed(specs: Sequence[TensorSpec], feed: Mapping[str, Any]) -> list[np.ndarray]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tcl.console import note
 from tcl.devices.device import Device
-from tcl.devices.host import check_reachable, is_reachable
+from tcl.devices.host import check_reachable, why_unreachable
 from tcl.devices.store import DeviceStore
 from tcl.errors import WorkFailed, WrongResults
 from tcl.jobs.checks import time_on, verify_on
@@ -214,7 +214,7 @@ def _package(
     manifest = Manifest(
         model=str(model.path.absolute()),
         onnx_sha256=model.sha256,
-        device=device.to_json(),
+        device=device,
         inputs=model.inputs,
         outputs=model.outputs,
         values=model.values,
@@ -227,7 +227,8 @@ def _package(
     )
 
     def complete(folder: Path, written: "Manifest") -> "Manifest":
-        if not is_reachable(device):
+        if (reason := why_unreachable(device)) is not None:
+            note(f"neither verifying nor timing: {device.name} is {reason}")
             return written
         written = replace(written, verification=verify_on(folder, model, device, settings))
         return replace(written, latency=_latencies(folder, network, device, written, arguments, settings))
@@ -249,10 +250,10 @@ def record(report: CompileReport, settings: Settings) -> str:
     verification = manifest.verification or {}
     errors = {f"verification_{key}": verification[key] for key in ("max_abs", "max_rel") if verification}
     return Registry(settings).log_compile(
-        manifest.device["name"],
+        manifest.device.name,
         Path(manifest.model).name,
         Path(report.package),
-        params={**asdict(settings.tuning), "target": manifest.device["target"]},
+        params={**asdict(settings.tuning), "target": manifest.device.target},
         metrics={**latencies, **errors},
         tasks=[asdict(row) for row in manifest.tasks],
         tags={
@@ -304,7 +305,7 @@ def _latencies(
     with tempfile.TemporaryDirectory(prefix="tcl-untuned-") as scratch:
         if arguments.compare_untuned:
             packages[UNTUNED] = Path(scratch) / "package"
-            executable = build_executable(network.mod, target_of(manifest.device["target"]))
+            executable = build_executable(network.mod, target_of(manifest.device.target))
             write_package(packages[UNTUNED], executable, replace(manifest, tasks=()))
         rounds = _ROUNDS if manifest.trials else 1  # who wants no trials wants it soon
         return time_on(packages, network.model, device, rounds, settings)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tcl.devices.device import Device
 from tcl.devices.host import is_gpu, machine_of
 from tcl.jobs.tables import Table, duration
 from tcl.jobs.tuning import KNOWN
@@ -68,7 +69,7 @@ class CompileReport:
         ]
         row = (
             Path(manifest.model).name,
-            manifest.device["name"],
+            manifest.device.name,
             f"{cost_model.get('name')} v{cost_model.get('version')}",
             manifest.trials,
             *medians,
@@ -89,8 +90,7 @@ class CompileReport:
             )
         if self.manifest.verification is None:
             lines.append(
-                f"neither verified nor timed: no {_hardware(self.manifest.device['target'])} is at hand; check it on"
-                f" {self.manifest.device['name']}"
+                f"neither verified nor timed, since {_in_words(self.manifest.device)} is not at hand; check it there"
             )
         latency = self.manifest.latency or {}
         if TUNED in latency and "onnxruntime" in latency:
@@ -105,5 +105,9 @@ class CompileReport:
         return lines
 
 
-def _hardware(target: dict[str, Any]) -> str:
-    return "GPU" if is_gpu(target) else f"{machine_of(target)} machine"
+def _in_words(device: Device) -> str:
+    """A device and what it is, e.g. "pi4 (aarch64 cortex-a72, 4 cores)"."""
+    if is_gpu(device.target):
+        return f"{device.name} (a GPU)"
+    cores = f"{device.num_cores} core{'s' if device.num_cores > 1 else ''}"
+    return f"{device.name} ({machine_of(device.target)} {device.target.get('mcpu', 'CPU')}, {cores})"

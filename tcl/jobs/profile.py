@@ -98,7 +98,7 @@ def profile_package(folder: Path) -> ProfileReport:
     from tcl.compiler.running.profile import profile
 
     manifest = Manifest.read(folder)
-    if is_gpu(manifest.device["target"]):
+    if is_gpu(manifest.device.target):
         raise BadInput(f"{folder}: profiles are of CPUs; NVIDIA's Nsight shows a GPU's kernels")
     rows = {function: row for row in manifest.tasks for function in row.functions}
     found = profile(folder)

@@ -250,7 +250,7 @@ def _comparable(new: Path, old: Path) -> bool:
             getattr(mine, name) == getattr(its, name)
             for name in ("onnx_sha256", "inputs", "values", "tvm_version")
         )
-        and mine.device["target"] == its.device["target"]
+        and mine.device.target == its.device.target
     )
 
 

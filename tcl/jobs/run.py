@@ -121,11 +121,20 @@ def _model_of(manifest: "Manifest") -> "tuple[OnnxModel | None, str]":
         return None, f"{path} is not there, so onnxruntime was not timed"
     from tcl.compiler.frontend.model import read_onnx
 
-    shapes = {spec.name: spec.shape for spec in manifest.inputs if spec.shape}
-    model = read_onnx(path, shapes, None, manifest.values)
-    if model.sha256 != manifest.onnx_sha256:
+    if not _is_same(path, manifest.onnx_sha256):
         return None, f"{path} has changed since it was compiled, so onnxruntime was not timed"
-    return model, ""
+    shapes = {spec.name: spec.shape for spec in manifest.inputs if spec.shape}
+    return read_onnx(path, shapes, None, manifest.values), ""
+
+
+def _is_same(path: Path, digest: str) -> bool:
+    """Whether an ONNX file is still the one with this digest."""
+    from tcl.compiler.frontend.reader import digest_onnx
+
+    try:
+        return digest_onnx(path) == digest
+    except BadInput:  # it is no ONNX model any more
+        return False
 
 
 def _read_arrays(path: Path) -> "dict[str, np.ndarray]":
@@ -134,8 +143,12 @@ def _read_arrays(path: Path) -> "dict[str, np.ndarray]":
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise BadInput(f"{path}: cannot be read as .npz arrays ({error})") from None
+    except Exception as error:  # damaged archives make NumPy, zipfile and zlib raise whatever they meet
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise BadInput(
+            f"{path}: cannot be read as .npz arrays ({(reason or 'damaged, or of another format').lower()}); write it"
+            " with numpy.savez"
+        ) from None
 
 
 def _write_arrays(path: Path, arrays: "dict[str, np.ndarray]") -> None:
@@ -147,4 +160,7 @@ def _write_arrays(path: Path, arrays: "dict[str, np.ndarray]") -> None:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
-    atomic_write(path, buffer.getvalue())
+    try:
+        atomic_write(path, buffer.getvalue())
+    except FileNotFoundError:  # though the folder is there: /proc, for instance, takes no files
+        raise BadInput(f"{path}: no file can be made there; choose another with --output") from None

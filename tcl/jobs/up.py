@@ -5,6 +5,7 @@ Steps: detect this host → measure → distill → compile. Each of the last th
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,7 @@ def current_package(arguments: UpArguments, device: Device, settings: Settings) 
     from tcl.compiler.frontend.shapes import parse_pins
     from tcl.compiler.packaging.manifest import MANIFEST, Manifest
     from tcl.compiler.packaging.package import check_target
+    from tcl.compiler.running.loader import check_files
 
     folder = Path(arguments.output)
     check_target(folder)
@@ -127,6 +129,7 @@ def current_package(arguments: UpArguments, device: Device, settings: Settings) 
         return None
     try:
         manifest = Manifest.read(folder)
+        check_files(folder, manifest)
     except BadInput as error:
         note(f"{error}; it is compiled anew")
         return None
@@ -134,7 +137,8 @@ def current_package(arguments: UpArguments, device: Device, settings: Settings) 
         manifest.onnx_sha256 == model.sha256
         and manifest.inputs == model.inputs
         and manifest.values == model.values
-        and manifest.device["target"] == device.target
+        and manifest.device.target == device.target
+        and manifest.tvm_version == installed_version("apache-tvm")
         and manifest.trials == settings.tuning.trials
     )
     return CompileReport(arguments.output, manifest) if same else None

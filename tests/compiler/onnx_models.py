@@ -75,7 +75,7 @@ def compile_package(path: Path, folder: Path, **pins: Any) -> Any:
     manifest = Manifest(
         model=str(path),
         onnx_sha256=model.sha256,
-        device=device.to_json(),
+        device=device,
         inputs=model.inputs,
         outputs=model.outputs,
         values=model.values,

@@ -41,7 +41,8 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int, scale: float = 1.0) ->
         Standard deviation of floats.
     """
     rng = np.random.default_rng(seed)
-    return {spec.name: _draw(spec, rng, scale) for spec in specs}
+    # NumPy makes a scalar of arithmetic on arrays without axes.
+    return {spec.name: np.asarray(_draw(spec, rng, scale)) for spec in specs}
 
 
 def zero_inputs(specs: Sequence[TensorSpec]) -> dict[str, np.ndarray]:
@@ -68,7 +69,7 @@ def extreme_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarr
         if np.issubdtype(array.dtype, np.floating):
             about = np.finfo(array.dtype)
             numbers = np.array([about.max, about.min, about.tiny, -about.tiny, 0, 1, -1], array.dtype)
-            arrays[name] = rng.choice(numbers, size=array.shape)
+            arrays[name] = np.asarray(rng.choice(numbers, size=array.shape))
     return arrays
 
 

@@ -14,7 +14,7 @@ from tcl.compiler.frontend.inputs import integer_bound
 from tcl.compiler.frontend.precision import refuse_element_types
 from tcl.compiler.frontend.reader import first_line, load_onnx
 from tcl.compiler.frontend.refusals import refuse_dynamic_nodes, refuse_unknown_operators
-from tcl.compiler.frontend.shapes import pin_shapes, pin_values
+from tcl.compiler.frontend.shapes import pin_shapes, pin_values, refuse_size
 from tcl.compiler.frontend.simplify import convert_opset, rename_inputs, simplify
 from tcl.compiler.tensors import DTYPES, TensorSpec
 from tcl.errors import BadInput
@@ -85,6 +85,8 @@ def read_onnx(
     pin_values(path, original, values or {})
     pin_shapes(path, original, shapes or {}, symbols or {})
     proto = simplify(path, convert_opset(path, original))
+    for value in (*proto.graph.value_info, *proto.graph.output):
+        refuse_size(path, value)
     refuse_dynamic_nodes(path, proto)
     outputs = tuple(_spec(path, value) for value in proto.graph.output)
     inputs = tuple(_input_spec(path, proto.graph, value) for value in proto.graph.input)

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tcl.compiler.tensors import MOST_ELEMENTS, is_too_large
 from tcl.errors import BadInput
 
 _FLAG = re.compile(r"(?P<name>.+)=(?:(?P<shape>\d+(?:x\d+)*)|\[(?P<values>[-\d,\s]*)\])")
+
+_MOST_DIGITS = 18  # that fit into an ONNX file
 
 
 def parse_pins(
@@ -43,6 +46,8 @@ def parse_pins(
         name = match["name"]
         if name in shapes or name in symbols or name in values:
             raise BadInput(f"--shape {flag}: {name!r} is pinned twice; keep one")
+        if any(len(extent) > _MOST_DIGITS for extent in (match["shape"] or "").split("x")):
+            raise BadInput(f"--shape {name}=...: no extent has more than {_MOST_DIGITS} digits")
         if match["values"] is not None:
             try:
                 values[name] = tuple(int(item) for item in match["values"].split(",") if item.strip())
@@ -131,6 +136,7 @@ def pin_shapes(
         ):
             missing.append(value)
         _refuse_extents(path, [(name, d.dim_value) for d in tensor_type.shape.dim if d.HasField("dim_value")])
+        refuse_size(path, value)
     if missing:
         raise BadInput(f"{path}: {_open_dimensions(missing)}")
     del model.graph.value_info[:]
@@ -159,6 +165,22 @@ def _bind(path: Path, value: Any, shape: Sequence[int], symbols: dict[str, int])
         if dim.dim_param:
             symbols[dim.dim_param] = extent
         dim.dim_value = extent
+
+
+def refuse_size(path: Path, value: Any) -> None:
+    """Refuse a value of an ONNX graph that is larger than a tensor may be.
+
+    Raises
+    ------
+    BadInput
+        Then, naming it.
+    """
+    shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim if dim.HasField("dim_value")]
+    if is_too_large(shape):
+        raise BadInput(
+            f"{path}: {value.name!r} has {'x'.join(map(str, shape))} elements, and a tensor may have at most"
+            f" {MOST_ELEMENTS}; pin or export the model with smaller extents"
+        )
 
 
 def _refuse_extents(path: Path, extents: Iterable[tuple[str, int]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,19 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from tcl.compiler.measuring.workers import OUT_OF_MEMORY
-from tcl.compiler.running.remote import raise_if_lost, run_on_board
+from tcl.compiler.packaging.linking import export
+from tcl.compiler.running.remote import run_on_board
 from tcl.compiler.running.rpc import open_session
 from tcl.compiler.running.verify import TOLERANCES, difference
 from tcl.compiler.targets import device_of, target_of
 from tcl.devices.device import Device
-from tcl.errors import WorkFailed
-from tcl.processes import run_module
+from tcl.errors import WorkFailed, WrongResults
+from tcl.processes import has_crashed, run_module, why_failed
 
 _TIMEOUT_SECONDS = 300.0
 _PLAIN, _SCHEDULED, _ABOUT = "plain.so", "scheduled", "about.json"
-_PLAIN_RAN = "the program without a schedule ran"  # what fails after that is the schedule's fault
-_KILLED = (-signal.SIGKILL, -signal.SIGTERM)  # by the system, which was out of memory, or by a person
+_PLAIN_RAN = "the program without a schedule ran"  # a crash after that is the schedule's fault
 
 
 def fault_of(program: Any, device: Device, trace: str, tolerances: Mapping[str, float]) -> str | None:
@@ -55,20 +53,22 @@ def fault_of(program: Any, device: Device, trace: str, tolerances: Mapping[str, 
     DeviceLost
         When the board cannot be reached, or goes away meanwhile.
     WorkFailed
-        When the comparison fails for another reason than the schedule, for want of memory for instance.
+        When the comparison fails for another reason than the schedule, for want of memory or of a C compiler for
+        instance.
     """
     import tvm
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
     with tempfile.TemporaryDirectory(prefix="tcl-check-") as folder:
-        tvm.build(program, target="llvm").export_library(str(Path(folder, _PLAIN)))
+        export(tvm.build(program, target="llvm"), Path(folder, _PLAIN))
         try:
-            scheduled = _export_scheduled(program, device, trace, Path(folder))
+            built = _build_scheduled(program, device, trace)
         except (OSError, MemoryError):
             raise
         except Exception as error:  # of TVM's code generator, whatever it meets
             lines = str(error).strip().splitlines()
             return f"does not compile: {lines[-1] if lines else type(error).__name__}"
+        scheduled = _export_scheduled(built, device, Path(folder))
         infos = [info.as_json() for info in ArgInfo.from_entry_func(program)]
         about = {
             "arguments": [[str(dtype), [int(extent) for extent in shape]] for _, dtype, shape in infos],
@@ -81,19 +81,24 @@ def fault_of(program: Any, device: Device, trace: str, tolerances: Mapping[str, 
         return _run_apart(folder)
 
 
-def _export_scheduled(program: Any, device: Device, trace: str, folder: Path) -> str:
-    """Write the scheduled program into the folder; returns the file's name."""
+def _build_scheduled(program: Any, device: Device, trace: str) -> Any:
+    """Compile the scheduled program."""
     import tvm
-    from tvm.support import tar
 
     from tcl.compiler.programs.build import schedule_program
 
     target = target_of(device.target)
-    built = tvm.build(schedule_program(program, target, trace), target=target)
+    return tvm.build(schedule_program(program, target, trace), target=target)
+
+
+def _export_scheduled(built: Any, device: Device, folder: Path) -> str:
+    """Write the scheduled program into the folder; returns the file's name."""
+    from tvm.support import tar
+
     if device.rpc is None:
-        built.export_library(str(folder / f"{_SCHEDULED}.so"))
+        export(built, folder / f"{_SCHEDULED}.so")
         return f"{_SCHEDULED}.so"
-    built.export_library(str(folder / f"{_SCHEDULED}.tar"), fcompile=tar.tar)  # linked on the board
+    export(built, folder / f"{_SCHEDULED}.tar", tar.tar)  # linked on the board
     return f"{_SCHEDULED}.tar"
 
 
@@ -105,18 +110,13 @@ def _run_apart(folder: str) -> str | None:
         if _PLAIN_RAN.encode() in (error.stdout or b""):
             return f"does not finish within {_TIMEOUT_SECONDS:g} s"
         raise WorkFailed(f"checking a schedule's results took more than {_TIMEOUT_SECONDS:g} s") from None
-    raise_if_lost(done.returncode, done.stderr)
+    except WrongResults as error:
+        return f"crashes ({error})"
     if not done.returncode:
         return json.loads(done.stdout.splitlines()[-1])
-    lines = done.stderr.strip().splitlines()
-    reason = lines[-1] if lines else f"exit code {done.returncode}"
-    if done.returncode < 0:
-        reason = signal.Signals(-done.returncode).name
-    starved = done.returncode in _KILLED or any(sign in done.stderr for sign in OUT_OF_MEMORY)
-    if _PLAIN_RAN in done.stdout and not starved:
-        return f"crashes ({reason})"
-    cause = "; the machine has too little memory" if starved else ""
-    raise WorkFailed(f"a schedule's results could not be checked ({reason}){cause}")
+    if _PLAIN_RAN in done.stdout and has_crashed(done):
+        return f"crashes ({why_failed(done)})"
+    raise WorkFailed(f"a schedule's results could not be checked ({why_failed(done)})")
 
 
 def _main(folder: str) -> None:

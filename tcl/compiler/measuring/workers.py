@@ -16,16 +16,15 @@ from typing import Any
 from tcl.compiler.bootstrap import import_tvm
 from tcl.compiler.measuring.places import LocalPlace, RemotePlace
 from tcl.compiler.measuring.reference import gpu_reference_module, reference_module
+from tcl.compiler.running.rpc import SESSION_ENDED
 from tcl.compiler.targets import target_of
 from tcl.devices.host import is_gpu
 from tcl.errors import DeviceLost
+from tcl.processes import OUT_OF_MEMORY
 
 _BUILD_NICENESS = 10
 _KEPT_WORKLOADS = 64
 _DETAIL_CHARACTERS = 300
-OUT_OF_MEMORY = ("bad_alloc", "Cannot allocate memory", "out of memory", "MemoryError")
-"""Signs of it in messages."""
-_SESSION_ENDED = "code=kShutdown"  # the candidate's process on a board is gone
 _LAZY_SECONDS = 0.01  # what a first call may pay for page faults and thread start
 
 Message = dict[str, Any]
@@ -116,7 +115,7 @@ def _describe(cause: str, error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any(sign in str(error) for sign in OUT_OF_MEMORY) or isinstance(error, MemoryError):
         cause = "memory"
-    elif _SESSION_ENDED in str(error):
+    elif SESSION_ENDED in str(error):
         cause = "crash"
     return f"{cause}: {type(error).__name__}: {lines[-1] if lines else 'no message'}"[:_DETAIL_CHARACTERS]
 

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,10 @@ def check_linker(target: Mapping[str, Any]) -> None:
     Raises
     ------
     BadInput
-        When the target is another kind of machine and no linker is installed, or it has no ELF files.
+        When no C compiler is installed or, for another kind of machine, no linker, or that has no ELF files.
     """
     if machine_of(target) == machine_of({}):
+        _check_c_compiler()
         return
     triple = str(target["mtriple"])
     if "linux" not in triple or "android" in triple:
@@ -50,10 +51,33 @@ def export_library(executable: Any, path: Path, target: Mapping[str, Any]) -> No
         When linking fails.
     """
     check_linker(target)
-    if machine_of(target) == machine_of({}):
-        executable.export_library(str(path))
-    else:
-        executable.export_library(str(path), fcompile=_link)
+    export(executable, path, None if machine_of(target) == machine_of({}) else _link)
+
+
+def export(built: Any, path: Path, compile: Callable[..., None] | None = None) -> None:
+    """Write what TVM has compiled to a file, by the C compiler unless another way is given.
+
+    Raises
+    ------
+    BadInput
+        When there is no C compiler.
+    WorkFailed
+        When the C compiler or linker fails.
+    """
+    if compile is None:
+        _check_c_compiler()
+    try:
+        built.export_library(str(path), fcompile=compile)
+    except (FileNotFoundError, RuntimeError) as error:  # TVM raises the latter for what the C compiler says
+        title, *lines = str(error).strip().splitlines()
+        raise WorkFailed(f"linking a compiled program failed: {(lines or [title])[0]}") from None
+
+
+def _check_c_compiler() -> None:
+    from tvm.support import cc
+
+    if cc.get_cc() is None:
+        raise BadInput("compiling needs a C compiler: install gcc or clang, or set CXX to one")
 
 
 def _link(output: str, objects: Sequence[str], **_: Any) -> None:

@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tcl.compiler.packaging.fields import check_fields, conforms
 from tcl.compiler.tensors import TensorSpec
+from tcl.devices.device import Device
 from tcl.errors import BadInput
 
 FORMAT_VERSION = 1
@@ -63,8 +65,16 @@ class TaskRow:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> TaskRow:
-        """Read a row of a manifest."""
-        return cls(**{**value, "functions": tuple(value.get("functions", ()))})
+        """Read a row of a manifest.
+
+        Raises
+        ------
+        AttributeError, TypeError
+            When it is none.
+        """
+        row = cls(**{**value, "functions": tuple(value.get("functions", ()))})
+        check_fields(row)
+        return row
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,7 @@ class Manifest:
     onnx_sha256
         Of that file (and its external data), in hex.
     device
-        `Device.to_json()` of the device it was compiled for: name, target, facts.
+        What it was compiled for.
     inputs, outputs
         Original names, in the original order, with pinned shapes.
     values
@@ -107,7 +117,7 @@ class Manifest:
 
     model: str
     onnx_sha256: str
-    device: dict[str, Any]
+    device: Device
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     tvm_version: str
@@ -118,7 +128,7 @@ class Manifest:
     trials: int | None = None
     tasks: tuple[TaskRow, ...] = ()
     verification: dict[str, Any] | None = None
-    latency: dict[str, Any] | None = None
+    latency: dict[str, dict[str, Any]] | None = None
     library: str = "model.so"
     files: dict[str, str] = field(default_factory=dict)
     format_version: int = FORMAT_VERSION
@@ -126,7 +136,7 @@ class Manifest:
     @property
     def cores(self) -> int:
         """Threads to run with: the cores of the device."""
-        return int(self.device["target"].get("num-cores", 1))
+        return self.device.num_cores
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest as a JSON object; `from_json` reads it back."""
@@ -158,23 +168,31 @@ class Manifest:
                 fields[name] = tuple(TensorSpec.from_json(item) for item in fields[name])
             fields["forced"] = tuple(fields.get("forced", ()))
             fields["tasks"] = tuple(TaskRow.from_json(row) for row in fields.get("tasks", ()))
+            fields["device"] = Device.from_json(fields["device"])
             manifest = cls(**fields)
-            if not isinstance(manifest.device["name"], str):
-                raise ValueError("the device has no name")
-            if not isinstance(manifest.device.get("facts", {}), dict):
-                raise ValueError("the device's facts are no object")
-            if not isinstance(manifest.cost_model or {}, dict):
-                raise ValueError("the cost model is no object")
-            valid = (
-                manifest.cores > 0 and isinstance(manifest.files, dict) and manifest.library in manifest.files
-            )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            manifest._check()
+        except (AttributeError, BadInput, KeyError, TypeError, ValueError) as error:
             raise BadInput(
                 f"{where}: this is no package manifest ({error}); compile the model again"
             ) from None
-        if not valid:
-            raise BadInput(f"{where}: the manifest does not list its program; compile the model again")
         return manifest
+
+    def _check(self) -> None:
+        """Raise TypeError or ValueError where a field, or what is read of it, is not as described."""
+        check_fields(self)
+        model, errors = self.cost_model, self.verification or {}
+        if model is not None and not (
+            conforms(model.get("name"), str) and conforms(model.get("version"), int)
+        ):
+            raise ValueError("the cost model has no name and version")
+        if not all(conforms(errors.get(name, 0.0), float) for name in ("max_abs", "max_rel")):
+            raise ValueError("the verification's errors are no numbers")
+        for name, times in (self.latency or {}).items():
+            median = times.get("median_seconds", 0.0)
+            if not conforms(median, float) or median <= 0:
+                raise ValueError(f"the latency of {name!a} is no time")
+        if self.library not in self.files:
+            raise ValueError("the manifest does not list its program")
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:

@@ -18,10 +18,10 @@ from tcl.compiler.frontend.inputs import random_inputs, read_inputs, save_inputs
 from tcl.compiler.frontend.reader import saved_onnx
 from tcl.compiler.packaging.manifest import Manifest
 from tcl.compiler.running.priority import raise_priority
-from tcl.compiler.running.remote import RemotePackage, raise_if_lost, run_on_board
+from tcl.compiler.running.remote import RemotePackage, run_on_board
 from tcl.devices.device import Rpc
 from tcl.errors import BadInput, WorkFailed
-from tcl.processes import run_module
+from tcl.processes import run_module, why_failed
 
 if TYPE_CHECKING:
     from tcl.compiler.frontend.model import OnnxModel
@@ -107,6 +107,8 @@ def benchmark(
 
     Raises
     ------
+    BadInput
+        When a package is damaged or not for this machine, or the packages have different inputs.
     WorkFailed
         When a contender fails.
     DeviceLost
@@ -148,12 +150,8 @@ def _affinity() -> set[int]:
 
 def _run_worker(name: str, module: str, arguments: list[str]) -> float:
     done = run_module(module, arguments)
-    raise_if_lost(done.returncode, done.stderr)
     if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise WorkFailed(
-            f"{name} failed when it was timed: {lines[-1] if lines else f'exit {done.returncode}'}"
-        )
+        raise WorkFailed(f"{name} failed when it was timed: {why_failed(done)}")
     return statistics.median(json.loads(done.stdout.splitlines()[-1]))
 
 

@@ -35,15 +35,16 @@ class Package:
         Threads it runs on.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, machine: Any, device: Any, threads: int) -> None:
+    def __init__(
+        self, folder: Path, manifest: Manifest, program: tuple[Any, Any], device: Any, threads: int
+    ) -> None:
         import tvm
 
         self.folder = folder
         self.manifest = manifest
         self.threads = threads
         self._lock = threading.Lock()
-        self._machine = machine
-        self._main = machine["main"]
+        self._machine, self._main = program
         try:
             self._buffers = [tvm.runtime.empty(spec.shape, spec.dtype, device) for spec in manifest.inputs]
         except Exception:  # TVM raises its own classes
@@ -99,7 +100,7 @@ class Package:
         self._machine.set_instrument(observer)
 
     def __repr__(self) -> str:
-        device = self.manifest.device["name"]
+        device = self.manifest.device.name
         return f"Package({str(self.folder)!r}, device {device!r}, inputs {', '.join(map(str, self.inputs))})"
 
 
@@ -132,18 +133,30 @@ def load(folder: Path | str) -> Package:
     os.environ["TVM_NUM_THREADS"] = str(threads)
     from tcl.compiler.bootstrap import import_tvm
 
-    tvm = import_tvm(manifest.device["target"])
+    tvm = import_tvm(manifest.device.target)
     if tvm.__version__ != manifest.tvm_version:
         raise BadInput(
             f"{folder}: compiled with TVM {manifest.tvm_version}, but TVM {tvm.__version__} is installed;"
             " compile the model again or install that version"
         )
     tvm.get_global_func("runtime.config_threadpool")(1, threads)  # 1: prefer big cores
+    device = device_of(manifest.device.target)
+    return Package(folder, manifest, _open(folder / manifest.library, device), device, threads)
+
+
+def _open(library: Path, device: Any) -> tuple[Any, Any]:
+    """The virtual machine of a compiled program, and its function."""
+    import tvm
     from tvm import relax
 
-    library = tvm.runtime.load_module(str((folder / manifest.library).absolute()))
-    device = device_of(manifest.device["target"])
-    return Package(folder, manifest, relax.VirtualMachine(library, device), device, threads)
+    try:
+        machine = relax.VirtualMachine(tvm.runtime.load_module(str(library.absolute())), device)
+        return machine, machine["main"]
+    except Exception as error:  # TVM raises its own classes
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise BadInput(
+            f"{library}: this is no program that TVM can load ({lines[-1]}); compile the model again"
+        ) from None
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
@@ -170,19 +183,19 @@ def check_files(folder: Path, manifest: Manifest) -> None:
 
 
 def _check_cpu(folder: Path, manifest: Manifest) -> None:
-    machine = machine_of(manifest.device["target"])
+    device = manifest.device
+    machine = machine_of(device.target)
     if machine != machine_of({}):
         raise BadInput(
             f"{folder}: compiled for {machine}, and this machine is {machine_of({})}; copy the package to the device"
         )
-    if is_gpu(manifest.device["target"]):
+    if is_gpu(device.target):
         if not has_gpu():
             raise BadInput(
                 f"{folder}: compiled for a GPU, and this machine has none; copy the package to one that has"
             )
         return
-    wanted = manifest.device.get("facts", {}).get("isa")
-    facts = detect_host().facts
+    wanted, facts = device.facts.get("isa"), detect_host().facts
     if wanted in VECTOR_BITS and VECTOR_BITS[wanted] > facts.get("vector_bits", 0):
         raise BadInput(
             f"{folder}: compiled for {wanted}, which this CPU ({facts.get('cpu_model')}, {facts.get('isa')})"

@@ -19,7 +19,7 @@ from tcl.compiler.packaging.manifest import Manifest
 from tcl.compiler.running.priority import raise_priority
 from tcl.devices.host import usable_cores
 from tcl.errors import WorkFailed
-from tcl.processes import run_module
+from tcl.processes import run_module, why_failed
 
 _WARM_UPS = 5
 _SECONDS = 1.0
@@ -78,17 +78,14 @@ def profile(folder: Path) -> Profile:
     Raises
     ------
     BadInput
-        When the folder is no package.
+        When the folder is no package, or one that this machine cannot run.
     WorkFailed
-        When the package does not load or run.
+        When the package fails.
     """
     Manifest.read(folder)
     done = run_module("tcl.compiler.running.profile", [str(folder)])
     if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise WorkFailed(
-            f"{folder}: the package failed when it was profiled: {lines[-1] if lines else f'exit {done.returncode}'}"
-        )
+        raise WorkFailed(f"{folder}: the package failed when it was profiled: {why_failed(done)}")
     answer = json.loads(done.stdout.splitlines()[-1])
     return Profile(**{**answer, "calls": tuple(CallProfile(**call) for call in answer["calls"])})
 
@@ -147,7 +144,7 @@ def _profile_here(folder: Path) -> Profile:
         for name, times in runs[-1].items()
     ]
     device = package.manifest.device
-    peak = measure_peak(device["target"], package.threads, device.get("facts", {}).get("vector_bits", 128))
+    peak = measure_peak(device.target, package.threads, device.vector_bits)
     return Profile(tuple(sorted(calls, key=lambda c: -c.seconds)), whole, peak, package.threads)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,10 @@ import numpy as np
 
 from tcl.compiler.bootstrap import import_tvm
 from tcl.compiler.packaging.manifest import Manifest
-from tcl.compiler.running.rpc import BIG_CORES, await_board, open_session
+from tcl.compiler.running.rpc import BIG_CORES, SESSION_ENDED, await_board, open_session
 from tcl.compiler.tensors import TensorSpec, check_feed
-from tcl.errors import DeviceLost, WorkFailed
+from tcl.errors import TclError, WrongResults
 
-EX_TEMPFAIL = 75
-"""Exit code of a process that lost the board."""
 _MAIN = "main"
 
 
@@ -40,7 +37,7 @@ class RemotePackage:
 
     def __init__(self, folder: Path | str, rpc: Mapping[str, Any], seconds: float) -> None:
         self.manifest = Manifest.read(Path(folder))
-        self._tvm = import_tvm(self.manifest.device["target"])
+        self._tvm = import_tvm(self.manifest.device.target)
         from tvm import relax
 
         session = open_session(rpc, seconds)
@@ -84,25 +81,21 @@ class RemotePackage:
 
 
 def run_on_board(rpc: Mapping[str, Any], work: Callable[[], None]) -> None:
-    """Do `work` with a board, and leave the process with `EX_TEMPFAIL` when that went away meanwhile."""
+    """Do `work` with a board, and tell what it fails with from a board that went away meanwhile.
+
+    Raises
+    ------
+    DeviceLost
+        When the board cannot be reached, or went away.
+    WrongResults
+        When the program ended its process on the board.
+    """
     try:
         work()
-    except DeviceLost as error:
-        _give_up(error)
-    except Exception:
-        try:
-            await_board(rpc)
-        except DeviceLost as error:
-            _give_up(error)
+    except TclError:
         raise
-
-
-def raise_if_lost(code: int, stderr: str) -> None:
-    """Raise `DeviceLost` in the process that started one which ended with `EX_TEMPFAIL`."""
-    if code == EX_TEMPFAIL:
-        raise DeviceLost(stderr.strip().splitlines()[-1])
-
-
-def _give_up(error: WorkFailed) -> None:
-    print(error, file=sys.stderr)
-    sys.exit(EX_TEMPFAIL)
+    except Exception as error:  # TVM raises its own classes
+        await_board(rpc)
+        if SESSION_ENDED in str(error):
+            raise WrongResults("the program ended its process on the board") from error
+        raise

@@ -11,6 +11,8 @@ from tcl.errors import DeviceLost
 
 _TRACKER_SECONDS = 3.0
 _GRACE_SECONDS = 5
+SESSION_ENDED = "code=kShutdown"
+"""Sign, in a message, that the process on the board is gone."""
 BIG_CORES = 1
 """TVM's word for the cores to prefer."""
 

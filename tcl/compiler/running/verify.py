@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import tempfile
@@ -26,11 +25,11 @@ from tcl.compiler.frontend.precision import QUANTISED, coarsest_type
 from tcl.compiler.frontend.reader import saved_onnx
 from tcl.compiler.frontend.reference import Reference
 from tcl.compiler.running.loader import Package, load
-from tcl.compiler.running.remote import RemotePackage, raise_if_lost, run_on_board
+from tcl.compiler.running.remote import RemotePackage, run_on_board
 from tcl.compiler.tensors import TensorSpec
 from tcl.devices.device import Rpc
 from tcl.errors import WorkFailed, WrongResults
-from tcl.processes import run_module
+from tcl.processes import has_crashed, run_module, why_failed
 
 if TYPE_CHECKING:
     from tcl.compiler.frontend.model import OnnxModel
@@ -108,11 +107,15 @@ def verify(
 
     Raises
     ------
+    BadInput
+        When the package is damaged, or not for this machine.
     DeviceLost
         When the board cannot be reached, or goes away meanwhile.
     WrongResults
         When the package crashes, or an output differs by more than the tolerance; the message names the worst
         output.
+    WorkFailed
+        When the package could not be run for another reason, for want of memory for instance.
     """
     limits = {**TOLERANCES, **(tolerances or {})}
     feeds = {
@@ -218,14 +221,13 @@ def _run_apart(
             raise WorkFailed(
                 f"the compiled model did not finish within {_TIMEOUT_SECONDS:g} s when it was verified"
             ) from None
-        raise_if_lost(done.returncode, done.stderr)
-        if done.returncode:
-            lines = done.stderr.strip().splitlines()
-            reason = lines[-1] if lines else "no message"
-            if done.returncode < 0:
-                reason = signal.Signals(-done.returncode).name
+        if has_crashed(done):
             raise WrongResults(
-                f"the compiled model crashed when it was verified ({reason}); nothing was exported"
+                f"the compiled model crashed when it was verified ({why_failed(done)}); nothing was exported"
+            )
+        if done.returncode:
+            raise WorkFailed(
+                f"the compiled model could not be verified ({why_failed(done)}); nothing was exported"
             )
         return {
             kind: read_inputs(Path(scratch, f"out{index}.npz"), outputs) for index, kind in enumerate(feeds)

@@ -44,6 +44,7 @@ def test_read_onnx_writes_pinned_extents_into_inputs_and_outputs(tmp_path, pins)
         ({"shapes": {"image": (1, 3, 8)}}, "rank 4, not 3"),
         ({"shapes": {"image": (2, 3, 8, 8)}, "symbols": {"N": 1}}, "N=1, not 2"),
         ({"symbols": {"N": 0}}, "at least 1"),
+        ({"symbols": {"N": 10**11}}, "'image' has 100000000000x3x8x8 elements"),
     ],
 )
 def test_read_onnx_refuses_when_pins_contradict_the_model(tmp_path, pins, expected):
@@ -87,7 +88,32 @@ def test_parse_pins_reads_shapes_symbols_and_values():
     )
 
 
-@pytest.mark.parametrize("flag", ["", "x", "x=", "=1x2", "x=1x", "x=axb", "x=[1,a]", "x=-1x2", "x=[1--2]"])
+def test_read_onnx_refuses_when_a_value_in_between_is_too_large(tmp_path):
+    nodes = [
+        helper.make_node("Tile", ["x", "repeats"], ["huge"]),
+        helper.make_node("ReduceMax", ["huge"], ["y"], keepdims=0),
+    ]
+    weights = {"repeats": np.array([10**5, 10**5, 10**2])}
+    proto = model(nodes, [value("x", (1, 1, 1))], [value("y", ())], weights)
+    assert "'huge' has 100000x100000x100 elements" in refusal(save(proto, tmp_path))
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "",
+        "x",
+        "x=",
+        "=1x2",
+        "x=1x",
+        "x=axb",
+        "x=[1,a]",
+        "x=-1x2",
+        "x=[1--2]",
+        f"N={'9' * 32}",
+        f"x=1x{'9' * 5000}",
+    ],
+)
 def test_parse_pins_refuses_when_a_flag_is_malformed(flag):
     with pytest.raises(BadInput, match="--shape"):
         parse_pins([flag])

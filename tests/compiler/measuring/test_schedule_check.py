@@ -65,7 +65,7 @@ def test_schedule_that_does_not_apply_is_wrong(task):
 def dying_by(number: int):
     """Stand in for the scheduled program: its process gets a signal in the middle of it."""
 
-    def export(program: object, device: Device, trace: str, folder: Path) -> str:
+    def export(built: object, device: Device, folder: Path) -> str:
         code = f"#include <signal.h>\nint __tvm_ffi_main() {{ return raise({number}); }}"
         command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(folder / "scheduled.so")]
         subprocess.run(command, input=code, text=True, check=True)
@@ -75,13 +75,22 @@ def dying_by(number: int):
 
 
 def test_schedule_is_to_blame_for_a_crash_but_not_when_the_system_ends_the_check(task, monkeypatch):
+    monkeypatch.setattr(schedule_check, "_build_scheduled", lambda *_: None)
     monkeypatch.setattr(schedule_check, "_export_scheduled", dying_by(11))
     assert fault_of(task.mod, DEVICE, "", {}) == "crashes (SIGSEGV)"
     monkeypatch.setattr(schedule_check, "_export_scheduled", dying_by(9))  # as for want of memory
-    with pytest.raises(
-        WorkFailed, match=r"could not be checked \(SIGKILL\); the machine has too little memory"
-    ):
+    with pytest.raises(WorkFailed, match=r"not be checked \(SIGKILL: the machine has too little memory\)"):
         fault_of(task.mod, DEVICE, "", {})
+    monkeypatch.setattr(schedule_check, "_export_scheduled", dying_by(4))
+    with pytest.raises(WorkFailed, match=r"not be checked \(SIGILL: .*for another machine\)"):
+        fault_of(task.mod, DEVICE, "", {})
+
+
+@pytest.mark.parametrize(("compiler", "message"), [("false", "linking"), ("/no/such/cc", "linking")])
+def test_schedule_is_not_to_blame_when_the_c_compiler_is_broken(task, monkeypatch, compiler, message):
+    monkeypatch.setenv("CXX", compiler)
+    with pytest.raises(WorkFailed, match=message):
+        fault_of(task.mod, DEVICE, trace_with_product_in("int32"), {})
 
 
 def test_schedule_is_not_to_blame_when_the_check_cannot_start(task, monkeypatch, tmp_path):

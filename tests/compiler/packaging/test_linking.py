@@ -21,6 +21,7 @@ from tcl.compiler.packaging.linking import check_linker  # noqa: E402
 from tcl.compiler.packaging.manifest import Manifest  # noqa: E402
 from tcl.compiler.packaging.package import write_package  # noqa: E402
 from tcl.compiler.programs.build import build_executable  # noqa: E402
+from tcl.devices.device import Device  # noqa: E402
 from tcl.errors import BadInput  # noqa: E402
 
 SHARED_OBJECT = 3
@@ -40,7 +41,7 @@ def board(request: Any, linear_package: Any, tmp_path_factory: pytest.TempPathFa
     module = import_relax(read_onnx(save(linear_model(), folder)))
     made = tvm.target.Target(target)
     manifest = Manifest.read(linear_package[0])
-    manifest = replace(manifest, device={"name": "board", "target": target, "rpc": None, "facts": {}})
+    manifest = replace(manifest, device=Device("board", target))
     write_package(folder / "package", build_executable(lower(module, made), made), manifest)
     return folder / "package", machine
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from tcl.compiler.packaging.manifest import Manifest, TaskRow
 from tcl.compiler.packaging.package import check_target, write_package
 from tcl.compiler.running.loader import load
 from tcl.compiler.tensors import TensorSpec
+from tcl.devices.device import Device
 from tcl.errors import BadInput, WorkFailed
 from tcl.files import sha256_file
 
@@ -76,10 +79,46 @@ def test_check_target_refuses_when_folder_holds_something_else(tmp_path):
     check_target(tmp_path)
     check_target(tmp_path / "new")
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(BadInput, match="no package"):
+    with pytest.raises(BadInput, match=r"holds 'thesis\.txt', which is no part of a package"):
         check_target(tmp_path)
     with pytest.raises(BadInput, match="file"):
         check_target(tmp_path / "thesis.txt")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "files", "other"),
+    [
+        (None, ["src/thesis.txt"], r"src/thesis\.txt"),  # a package and something else
+        (None, ["records/mine.json"], r"records/mine\.json"),
+        ("{}", [], None),  # what is left of a package
+        ("{}", ["records/database_workload.json"], None),
+        ("{}", ["src/thesis.txt"], r"src/thesis\.txt"),
+    ],
+)
+def test_check_target_refuses_when_a_package_holds_a_file_of_others(
+    linear_package, tmp_path, manifest, files, other
+):
+    folder = tmp_path / "package"
+    shutil.copytree(linear_package[0], folder)
+    if manifest is not None:
+        (folder / "tcl.json").write_text(manifest)
+    for name in files:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    with pytest.raises(BadInput, match=other) if other else contextlib.nullcontext():
+        check_target(folder)
+
+
+def test_check_target_refuses_when_only_the_name_of_a_file_is_a_manifest_s(tmp_path):
+    (tmp_path / "tcl.json").write_text("{}")
+    with pytest.raises(BadInput, match=r"tcl\.json"):
+        check_target(tmp_path)
+
+
+@pytest.mark.parametrize("target", ["/proc/new/package", "package\udcff"])
+def test_check_target_refuses_when_no_package_can_be_written_there(tmp_path, target):
+    with pytest.raises(BadInput, match="-o"):
+        check_target(tmp_path / target)
 
 
 names = st.text(min_size=1, max_size=20)
@@ -105,7 +144,7 @@ manifests = st.builds(
     Manifest,
     model=names,
     onnx_sha256=names,
-    device=st.just({"name": "d", "target": {"kind": "llvm", "num-cores": 2}, "rpc": None, "facts": {}}),
+    device=st.just(Device("d", {"kind": "llvm", "num-cores": 2})),
     inputs=st.lists(specs, max_size=3).map(tuple),
     outputs=st.lists(specs, min_size=1, max_size=3).map(tuple),
     tvm_version=names,

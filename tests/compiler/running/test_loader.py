@@ -17,6 +17,7 @@ from onnx_models import compile_package, model, save, value
 
 import tcl
 from tcl.errors import BadInput, TclError
+from tcl.files import sha256_file
 
 X = np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)
 
@@ -113,6 +114,26 @@ def test_load_refuses_when_a_file_was_changed_or_removed(copy):
         ({"inputs": [{"name": "x", "shape": [1 << 62], "dtype": "int8"}]}, "no tensor has the shape"),
         ({"files": {"model.so": "0", "../../etc/hostname": "0"}}, "SHA-256|outside"),
         ({"library": "../other.so"}, "does not list its program"),
+        ({"files": {"model.so": "0", "\ud800": "0"}}, "files is"),
+        ({"inputs": [{"name": "\ud800", "shape": [2, 8], "dtype": "float32"}]}, "no package manifest"),
+        (
+            {"inputs": [{"name": "x", "shape": [float("inf"), 8], "dtype": "float32"}]},
+            "no tensor has the shape",
+        ),
+        ({"device": {"name": "d", "target": {}}}, 'needs a "kind"'),
+        ({"device": {"name": "d", "target": {"kind": "llvm", "num-cores": float("inf")}}}, "num-cores"),
+        ({"model": 5}, "model is '5'"),
+        ({"values": 5}, "values is '5'"),
+        ({"verification": [1]}, "verification is"),
+        ({"verification": {"max_rel": "small"}}, "errors are no numbers"),
+        ({"latency": 5}, "latency is '5'"),
+        ({"latency": {"tuned": 5}}, "latency is"),
+        ({"latency": {"tuned": {"median_seconds": 0}}}, "is no time"),
+        ({"cost_model": {"name": "m"}}, "no name and version"),
+        (
+            {"tasks": [{"name": "t", "workload": "w", "weight": 1, "schedule": "tuned", "flops": "abc"}]},
+            "flops",
+        ),
     ],
 )
 def test_load_refuses_before_it_loads_the_program_when_the_manifest_is_wrong(copy, fields, expected):
@@ -148,6 +169,15 @@ def test_load_refuses_when_the_cpu_is_too_weak(copy, monkeypatch):
     monkeypatch.setattr("tcl.devices.host._X86_LEVELS", ())
     with pytest.raises(BadInput, match="compiled for avx512"):
         tcl.load(copy)
+
+
+@pytest.mark.parametrize("library", ["model.so", "model.txt"])
+def test_load_refuses_when_the_program_is_no_library(copy, library):
+    (copy / library).write_text("no library")
+    edit(copy, library=library, files={library: sha256_file(copy / library)})
+    with pytest.raises(BadInput, match="this is no program that TVM can load") as refused:
+        tcl.load(copy)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", "null", "\udcff", "[" * 100_000, "1" * 5_000])

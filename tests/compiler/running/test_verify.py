@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
 from dataclasses import replace
 
 import numpy as np
@@ -11,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import numpy_helper
-from onnx_models import linear_model, save
+from onnx_models import compile_package, linear_model, relu_model, save
 
-from tcl.compiler.frontend.inputs import broken_inputs, random_inputs, zero_inputs
+from tcl.compiler.frontend.inputs import broken_inputs, extreme_inputs, random_inputs, zero_inputs
 from tcl.compiler.frontend.model import read_onnx
 from tcl.compiler.running.verify import difference, verify
 from tcl.compiler.tensors import TensorSpec
-from tcl.errors import WorkFailed
+from tcl.errors import BadInput, WorkFailed, WrongResults
+from tcl.files import sha256_file
 
 
 def test_verify_reports_the_errors_when_package_agrees(linear_package):
@@ -44,12 +47,46 @@ def test_verify_demands_the_given_tolerance(linear_package, tmp_path):
         verify(linear_package[0], slightly_off, tolerances={"float32": 1e-6})
 
 
-def test_verify_fails_and_lives_when_package_crashes(linear_package, tmp_path):
+def test_verify_blames_no_program_when_the_package_cannot_be_loaded(linear_package, tmp_path):
     folder = tmp_path / "package"
     shutil.copytree(linear_package[0], folder)
     (folder / "model.so").unlink()
-    with pytest.raises(WorkFailed, match=r"crashed .*model\.so"):
+    with pytest.raises(BadInput, match=r"lacks its file 'model\.so'"):
         verify(folder, linear_package[1])
+
+
+@pytest.mark.parametrize(
+    ("code", "expected", "message"),
+    [
+        ("raise(11)", WrongResults, r"crashed when it was verified \(SIGSEGV\)"),
+        ("raise(4)", WorkFailed, r"could not be verified \(SIGILL: .*for another machine"),
+        ("raise(9)", WorkFailed, r"could not be verified \(SIGKILL: .*too little memory"),
+        ("_exit(3)", WorkFailed, r"could not be verified \(exit code 3\)"),
+    ],
+)
+def test_verify_tells_a_crash_of_the_program_from_what_the_machine_does(
+    linear_package, tmp_path, code, expected, message
+):
+    folder = tmp_path / "package"
+    shutil.copytree(linear_package[0], folder)
+    source = (
+        f"#include <signal.h>\n#include <unistd.h>\n__attribute__((constructor)) void run(void) {{ {code}; }}"
+    )
+    command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(folder / "model.so")]
+    subprocess.run(command, input=source, text=True, check=True)
+    manifest = json.loads((folder / "tcl.json").read_text())
+    (folder / "tcl.json").write_text(
+        json.dumps(manifest | {"files": {"model.so": sha256_file(folder / "model.so")}})
+    )
+    with pytest.raises(WorkFailed, match=message) as failed:
+        verify(folder, linear_package[1])
+    assert type(failed.value) is expected
+
+
+def test_verify_agrees_when_input_and_output_are_scalars(tmp_path):
+    read = compile_package(save(relu_model(()), tmp_path), tmp_path / "package")
+    assert read.inputs[0].shape == ()
+    assert verify(tmp_path / "package", read).nan_agrees is not None
 
 
 arrays = hnp.arrays(np.float32, st.just((4,)), elements=st.floats(-(2.0**100), 2.0**100, width=32))
@@ -85,12 +122,16 @@ SPECS = (
     TensorSpec("attention_mask", (64,), "int64"),
     TensorSpec("pixels", (64,), "uint8"),
     TensorSpec("flag", (), "bool"),
+    TensorSpec("scale", (), "float32"),
+    TensorSpec("step", (), "int64"),
 )
 
 
-@pytest.mark.parametrize("make", [lambda: random_inputs(SPECS, 0), lambda: zero_inputs(SPECS)])
+@pytest.mark.parametrize("make", [random_inputs, zero_inputs, broken_inputs, extreme_inputs])
 def test_inputs_have_the_shapes_and_dtypes_of_the_model(make):
-    for spec, array in zip(SPECS, make().values(), strict=True):
+    made = make(SPECS) if make is zero_inputs else make(SPECS, 0)
+    for spec, array in zip(SPECS, made.values(), strict=True):
+        assert isinstance(array, np.ndarray)
         assert array.shape == spec.shape and array.dtype == np.dtype(spec.dtype)
 
 
