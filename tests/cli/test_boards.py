@@ -7,6 +7,9 @@ import struct
 
 from command_line import Project, save_matmul
 
+from tcl.devices.device import Device
+from tcl.devices.store import DeviceStore
+
 BOARD = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72", "num-cores": 4}
 AARCH64 = 183
 
@@ -26,3 +29,16 @@ def test_compile_makes_an_unverified_package_when_the_board_is_not_at_hand(learn
     library = (learnt.root / "board" / manifest["library"]).read_bytes()
     assert struct.unpack_from("<H", library, 18) == (AARCH64,)
     assert "aarch64" in learnt.fail("run", "board", code=2)
+
+
+def test_compile_makes_an_unverified_package_when_this_host_has_another_cpu(learnt: Project):
+    model = save_matmul(learnt.root / "cpu.onnx", 24)
+    target = {"kind": "llvm", "mcpu": "znver4", "num-cores": 1}
+    facts = {"cpu_model": "Another CPU", "isa": "avx512", "vector_bits": 512}
+    DeviceStore(learnt.root / "devices").add(Device("cpu", target, facts=facts))
+    compiled = learnt.run("compile", model, "--device", "cpu", "--trials", "0", "-o", "cpu")
+    assert compiled.code == 0, compiled.err
+    assert "cpu (x86_64 znver4, 1 core) is not at hand; check it there" in compiled.out
+    assert "neither verifying nor timing: cpu is a machine with the CPU 'Another CPU'" in compiled.err
+    manifest = json.loads((learnt.root / "cpu" / "tcl.json").read_text())
+    assert (manifest["verification"], manifest["latency"]) == (None, None)

@@ -92,7 +92,7 @@ def test_subscribe_refuses_when_model_device_or_folder_are_wrong(settings: Setti
         subscribe(settings, settings.root / "absent.onnx", DEVICE)
     with pytest.raises(BadInput, match="unknown"):
         subscribe(settings, model, "unknown")
-    with pytest.raises(BadInput, match="holds other files and no package"):
+    with pytest.raises(BadInput, match="is no part of a package"):
         subscribe(settings, model, DEVICE, model.parent)
     assert subscriptions(settings) == []
 

@@ -85,8 +85,6 @@ def read_onnx(
     pin_values(path, original, values or {})
     pin_shapes(path, original, shapes or {}, symbols or {})
     proto = simplify(path, convert_opset(path, original))
-    for value in (*proto.graph.value_info, *proto.graph.output):
-        refuse_size(path, value)
     refuse_dynamic_nodes(path, proto)
     outputs = tuple(_spec(path, value) for value in proto.graph.output)
     inputs = tuple(_input_spec(path, proto.graph, value) for value in proto.graph.input)
@@ -108,7 +106,7 @@ def import_relax(model: OnnxModel) -> Any:
     Raises
     ------
     BadInput
-        When TVM's importer does not take a node.
+        When TVM's importer does not take a node, or what one makes is too large.
     """
     from tcl.compiler.bootstrap import import_tvm
 
@@ -125,6 +123,7 @@ def import_relax(model: OnnxModel) -> Any:
             module = from_onnx(model.proto)
     except Exception as error:  # the importer raises whatever a converter meets
         raise BadInput(f"{model.path}: TVM cannot import the model: {first_line(error)}") from error
+    _refuse_sizes(model.path, module)
     passes = [
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
@@ -133,6 +132,18 @@ def import_relax(model: OnnxModel) -> Any:
         relax.transform.DeadCodeElimination(),
     ]
     return tvm.transform.Sequential(passes)(module)
+
+
+def _refuse_sizes(path: Path, module: Any) -> None:
+    """Refuse values within a model that no machine holds; what makes them has lost its name."""
+    from tvm import relax, tirx
+
+    for block in module["main"].body.blocks:
+        for binding in block.bindings:
+            made = binding.var.ty
+            if isinstance(made, relax.TensorType) and isinstance(made.shape, relax.ShapeExpr):
+                extents = [int(e) for e in made.shape.values if isinstance(e, tirx.IntImm)]
+                refuse_size(path, "what a node makes", extents)
 
 
 def _importable_operators() -> frozenset[str]:

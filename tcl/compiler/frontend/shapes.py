@@ -135,8 +135,9 @@ def pin_shapes(
             not d.HasField("dim_value") for d in tensor_type.shape.dim
         ):
             missing.append(value)
-        _refuse_extents(path, [(name, d.dim_value) for d in tensor_type.shape.dim if d.HasField("dim_value")])
-        refuse_size(path, value)
+        extents = [d.dim_value for d in tensor_type.shape.dim if d.HasField("dim_value")]
+        _refuse_extents(path, [(name, extent) for extent in extents])
+        refuse_size(path, repr(name), extents)
     if missing:
         raise BadInput(f"{path}: {_open_dimensions(missing)}")
     del model.graph.value_info[:]
@@ -167,18 +168,17 @@ def _bind(path: Path, value: Any, shape: Sequence[int], symbols: dict[str, int])
         dim.dim_value = extent
 
 
-def refuse_size(path: Path, value: Any) -> None:
-    """Refuse a value of an ONNX graph that is larger than a tensor may be.
+def refuse_size(path: Path, what: str, shape: Sequence[int]) -> None:
+    """Refuse a value of a model that is larger than a tensor may be.
 
     Raises
     ------
     BadInput
         Then, naming it.
     """
-    shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim if dim.HasField("dim_value")]
     if is_too_large(shape):
         raise BadInput(
-            f"{path}: {value.name!r} has {'x'.join(map(str, shape))} elements, and a tensor may have at most"
+            f"{path}: {what} has {'x'.join(map(str, shape))} elements, and a tensor may have at most"
             f" {MOST_ELEMENTS}; pin or export the model with smaller extents"
         )
 

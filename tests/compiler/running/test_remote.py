@@ -8,10 +8,11 @@ import pytest
 from boards import HOST, Boards, boards
 
 from tcl.compiler.running.latency import benchmark
+from tcl.compiler.running.remote import run_on_board
 from tcl.compiler.running.verify import verify
 from tcl.devices.device import Rpc
 from tcl.devices.patience import patiently, told_to
-from tcl.errors import DeviceLost
+from tcl.errors import DeviceLost, WrongResults
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -42,3 +43,21 @@ def test_package_is_verified_and_timed_on_the_board_when_it_comes_back(linear_pa
     assert result.inputs == ("random", "random again", "zeros", "large")
     (timed,) = benchmark({"tuned": folder}, rounds=2, rpc=rpc).values()
     assert len(timed.rounds) == 2 and all(seconds > 0 for seconds in timed.rounds)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected", "told"),
+    [
+        ("Check failed: code=kShutdown", WrongResults, "ended its process on the board"),
+        ("anything else", RuntimeError, "anything else"),
+    ],
+)
+def test_program_is_to_blame_when_its_process_on_the_board_ends_and_the_board_answers(
+    tracker, message, expected, told
+):
+    def work() -> None:
+        raise RuntimeError(message)
+
+    tracker.start(expected.__name__)
+    with pytest.raises(expected, match=told):
+        run_on_board({"host": HOST, "port": tracker.port, "key": expected.__name__}, work)
