@@ -4,6 +4,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import dvc  # noqa: F401 - what it logs goes to the standard error of its import, which a test's own capture closes
 import pytest
 
 from tcl.errors import BadInput, WorkFailed
