@@ -147,10 +147,13 @@ def run(arguments: MeasureArguments, settings: Settings) -> MeasureReport:
 
 def open_device(arguments: MeasureArguments, settings: Settings) -> Device:
     """Look up the device, and bring the dataset to the version that belongs to this checkout."""
+    from tcl.compiler.targets import check_compiler
     from tcl.versioning.dataset import DatasetVersions
 
     device = DeviceStore(settings.devices_dir).get(arguments.device)
     check_reachable(device)
+    if device.rpc is None:  # a board links for itself
+        check_compiler(device.target)  # or its lack would be recorded as every candidate's failure
     DatasetVersions(settings).pull()
     open_journal(settings, "measure", device.name, dataset(settings))
     take_over_tuning(settings, device.name)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tcl.devices.device import Device
+from tcl.devices.store import DeviceStore
+from tcl.errors import BadInput
 from tcl.importers.importer import import_logs
 from tcl.jobs import measure
 from tcl.jobs.dataset import dataset
@@ -30,3 +32,13 @@ def test_version_warns_when_there_are_too_few_programs_to_learn_from(
     monkeypatch.setattr(measure, "note", said.append)
     measure.version(MeasureArguments(("model.onnx",), DEVICE.name), settings)
     assert [f"measurements of {programs} tensor programs" in line for line in said] == [True] * warned
+
+
+def test_open_device_refuses_when_there_is_no_compiler(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DeviceStore(settings.devices_dir).add(DEVICE)
+    monkeypatch.setenv("PATH", str(settings.root))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(BadInput, match="needs a C compiler"):
+        measure.open_device(MeasureArguments(("model.onnx",), DEVICE.name), settings)
