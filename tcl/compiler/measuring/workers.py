@@ -7,6 +7,7 @@ an answer with ``error``: ``"<cause>: <detail>"``, cause build, run, crash or me
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections import OrderedDict
@@ -151,6 +152,8 @@ class RunWorker:
             else:
                 repeats = max(1, min(message["repeats"], int(message["budget"] / seconds)))
             run, reference = self._place.time(module, arguments, repeats)
+            if not all(0 < seconds < math.inf for seconds in run):
+                return {"error": f"run: the device's clock gave {min(run)} s for a run"}
             return {"run_seconds": run, "reference_seconds": reference}
         except DeviceLost as error:
             return {"lost": str(error)}

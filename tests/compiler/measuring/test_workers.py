@@ -101,3 +101,31 @@ def test_inputs_are_seeded_distinct_and_safe_as_indices() -> None:
     assert np.array_equal(first, again[0].numpy())
     assert set(index.ravel().tolist()) <= {0, 1}
     assert mask.dtype == bool
+
+
+class _BrokenClock:
+    """A place whose programs run, and whose clock does not."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.inputs, self.device = seconds, self, self
+
+    def load(self, artifact: str) -> dict[str, Any]:
+        return {"main": lambda: None}
+
+    def make(self, specifications: list[Any]) -> list[Any]:
+        return specifications
+
+    def sync(self) -> None:
+        pass
+
+    def time(self, module: Any, arguments: list[Any], repeats: int) -> tuple[list[float], list[float]]:
+        return [self.seconds] * repeats, [1e-3] * repeats
+
+
+@pytest.mark.parametrize("seconds", [0.0, float("nan"), float("inf")])
+def test_run_is_a_failure_when_the_clock_gives_no_time(seconds: float) -> None:
+    from tcl.compiler.measuring.workers import RunWorker
+
+    message = {"artifact": "a", "args": [], "repeats": 2, "budget": 1.0, "hopeless": 1.0, "limit": 1.0}
+    answer = RunWorker(_BrokenClock(seconds))(message)  # type: ignore[arg-type]
+    assert "the device's clock gave" in answer["error"]
