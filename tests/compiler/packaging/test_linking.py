@@ -67,3 +67,11 @@ def test_check_linker_refuses_when_the_system_is_not_linux_or_no_linker_is_insta
     monkeypatch.setenv("PATH", "")
     with pytest.raises(BadInput, match=r"tcl\[cross\]"):
         check_linker({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
+
+
+def test_check_linker_refuses_when_no_c_compiler_is_installed(monkeypatch, tmp_path):
+    for name in ("CXX", "CC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BadInput, match="needs a C compiler"):
+        check_linker({"kind": "llvm"})
