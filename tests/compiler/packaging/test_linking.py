@@ -65,7 +65,7 @@ def test_check_linker_refuses_when_the_system_is_not_linux_or_no_linker_is_insta
         check_linker({"kind": "llvm", "mtriple": "arm64-apple-darwin"})
     monkeypatch.setattr("tcl.compiler.packaging.linking.find_spec", lambda name: None)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(BadInput, match=r"tcl\[cross\]"):
+    with pytest.raises(BadInput, match=r"pip install '\.\[cross\]'"):
         check_linker({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
 
 
