@@ -226,8 +226,9 @@ def register(data: Data, result: "DistillResult", settings: Settings) -> Distill
             base = base or registry.register(KNOWLEDGE_BASE, folder / "base", tags=base_tags, **common)
             registry.promote(KNOWLEDGE_BASE, base.version)  # its gate was the forgetting bound
             tags["knowledge_base_version"] = str(base.version)
-        past = {EVALUATED + name: tensor for name, tensor in result.evaluated.state_dict().items()}
-        save_model(result.model, folder / "model", about, past)
+        past = {} if result.evaluated is result.model else result.evaluated.state_dict()
+        extra = {EVALUATED + name: tensor for name, tensor in past.items()}
+        save_model(result.model, folder / "model", about, extra)
         scatter = (result.predicted.tolist(), result.measured.tolist()) if len(result.predicted) else None
         common["metrics"] = {**result.metrics, **compared}
         version = registry.register(
