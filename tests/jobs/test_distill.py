@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from tcl.costmodel.checkpoint import load_evaluated, load_model
 from tcl.costmodel.network import CostModel, CostModelConfig, build_model
 from tcl.devices.device import Device
 from tcl.distillation.distill import DistillResult
@@ -21,9 +23,11 @@ DATA = Data(Device("dev", {"kind": "llvm", "num-cores": 1}), "abc.dir", "def.dir
 
 def result(seed: int) -> DistillResult:
     """A distillation that replaced the knowledge base."""
-    model: CostModel = build_model(CostModelConfig(width=16, layers=1), seed)
+    config = CostModelConfig(width=16, layers=1)
+    model: CostModel = build_model(config, seed)
     return DistillResult(
         model=model,
+        evaluated=build_model(config, seed + 100),
         chosen="scratch",
         reason="",
         knowledge_base=KnowledgeBase(model, {}),
@@ -70,3 +74,16 @@ def test_knowledge_base_gets_another_version_when_a_device_is_learnt_again(setti
     versions = Registry(settings).versions(KNOWLEDGE_BASE)
     assert [version.version for version in versions] == [3, 2, 1]
     assert "champion" in versions[0].aliases
+
+
+@pytest.mark.parametrize("borrowed", [False, True])
+def test_registered_model_comes_with_the_one_that_was_evaluated(settings: Settings, borrowed: bool) -> None:
+    found = result(0)
+    found.evaluated = found.model if borrowed else found.evaluated
+    version = register(DATA, found, settings).model
+    folder = Registry(settings).fetch(version)
+    for loaded, saved in (
+        (load_model(folder)[0], found.model),
+        (load_evaluated(folder), found.evaluated),
+    ):
+        assert torch.equal(loaded.head_in, saved.head_in)
