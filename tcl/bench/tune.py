@@ -14,6 +14,7 @@ from tcl.bench.tune_plot import draw
 from tcl.bench.tune_report import markdown
 from tcl.bench.tune_run import Runner
 from tcl.bench.tune_study import read_params
+from tcl.devices.host import check_reachable
 from tcl.errors import BadInput
 from tcl.files import atomic_json, atomic_write
 from tcl.settings import Settings
@@ -43,7 +44,7 @@ def bench_tune(
     Raises
     ------
     BadInput
-        When a study is unknown, or a program that it tunes is in the records.
+        When a study is unknown or of a device that is not this machine, or a program that it tunes is in the records.
     """
     known = read_params(settings.root / "params.yaml")
     if unknown := [name for name in studies if name not in known]:
@@ -52,6 +53,7 @@ def bench_tune(
     for name in studies or known:
         params = known[name] if minutes is None else replace(known[name], minutes=minutes)
         runner = Runner(settings, params, settings.state_dir / "bench" / "tune", folder / "tune_cells")
+        check_reachable(runner.device)
         missing = runner.run()
         about = {
             "command": f"tcl bench tune {name}",

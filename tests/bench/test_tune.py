@@ -176,6 +176,14 @@ def test_bench_tune_measures_every_contender_and_nothing_again(project: Settings
     )
 
 
+def test_bench_tune_refuses_a_study_of_another_machine(project: Settings, tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, environ={})
+    DeviceStore(settings.devices_dir).add(Device("host", {"kind": "llvm", "num-cores": 4096}))
+    (tmp_path / "params.yaml").write_text((project.root / "params.yaml").read_text())
+    with pytest.raises(BadInput, match="host is a machine with 4096 cores and this one has"):
+        bench_tune(settings, ["tiny"])
+
+
 def test_run_names_what_is_missing_when_there_is_no_time(project: Settings, tmp_path: Path) -> None:
     params = replace(read_params(project.root / "params.yaml")["tiny"], minutes=0)
     missing = Runner(project, params, tmp_path, tmp_path).run()
