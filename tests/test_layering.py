@@ -80,7 +80,9 @@ def test_module_imports_only_lower_layers(path):
         {"tcl.costmodel", "tcl.sampling", "tcl.features", "tcl.records", "tcl.importers", "tcl.devices"},
         {
             "tcl.settings",
+            "tcl.fields",
             "tcl.files",
+            "tcl.ports",
             "tcl.errors",
             "tcl.console",
             "tcl.farm",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from tcl.errors import BadInput, shown
+from tcl.fields import conforms
 from tcl.settings import LARGEST
 
 Params = TypeVar("Params")
@@ -46,31 +47,25 @@ def _read(where: str, sizes: Any, params: type[Params]) -> Params:
     if not isinstance(sizes, dict):
         raise BadInput(f"{where} must hold sizes by name, not {shown(sizes)}")
     kinds = get_type_hints(params)
-    for name, value in sizes.items():
+    values = {name: _tuples(value) for name, value in sizes.items()}
+    for name, value in values.items():
         if name not in kinds:
             raise BadInput(f"{where} has the unknown name {name}")
-        if not _fits(value, kinds[name]):
-            raise BadInput(f"{where}: {name} must be {_words(kinds[name])}, not {shown(value)}")
+        if not conforms(value, kinds[name]) or not _has_sizes(value):
+            raise BadInput(f"{where}: {name} must be {_words(kinds[name])}, not {shown(sizes[name])}")
     for field in fields(params):  # type: ignore[arg-type]
         if field.name not in sizes and field.default is MISSING and field.default_factory is MISSING:
             raise BadInput(f"{where} lacks {field.name}, {_words(kinds[field.name])}")
-    return params(**{name: _tuples(value) for name, value in sizes.items()})
+    return params(**values)
 
 
-def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value of YAML's has a field's type; numbers must be neither negative nor beyond all limits."""
-    inner = get_args(kind)
-    if get_origin(kind) is types.UnionType:
-        return any(_fits(value, one) for one in inner)
-    if get_origin(kind) is tuple:
-        return isinstance(value, list) and all(_fits(item, inner[0]) for item in value)
-    if get_origin(kind) is dict:
-        return isinstance(value, dict) and all(
-            _fits(name, inner[0]) and _fits(item, inner[1]) for name, item in value.items()
-        )
-    if kind in LARGEST:
-        return type(value) in {int, kind} and 0 <= value <= LARGEST[kind]
-    return type(value) is kind
+def _has_sizes(value: Any) -> bool:
+    """Whether all numbers in a value are neither negative nor beyond all limits."""
+    if isinstance(value, dict):
+        return all(map(_has_sizes, value.values()))
+    if isinstance(value, tuple):
+        return all(map(_has_sizes, value))
+    return type(value) not in LARGEST or 0 <= value <= LARGEST[type(value)]
 
 
 def _words(kind: Any) -> str:

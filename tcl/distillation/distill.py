@@ -132,8 +132,7 @@ def distill_dataset(
     A model is trained from scratch. With a knowledge base an active column is trained as well, and is chosen only when
     it is better on held-out workloads. The chosen model is distilled into the knowledge base, which is replaced only
     when no earlier device loses more than the bound. At last a model of the chosen kind learns all workloads, in as
-    many epochs as early stopping found best: a third of the workloads is worth more than the certainty of having
-    evaluated this very model.
+    many epochs as early stopping found best, so that no measurement is lost to it.
 
     Where the dataset is only a part of what was measured, `stream` gives all records of some workloads: the models are
     trained on those, everything else is done with the dataset.

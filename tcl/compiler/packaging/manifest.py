@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tcl.compiler.packaging.fields import check_fields, conforms
 from tcl.compiler.tensors import TensorSpec
 from tcl.devices.device import Device
 from tcl.errors import BadInput
+from tcl.fields import check_fields, conforms
 
 FORMAT_VERSION = 1
 BUILD_VERSION = 3
