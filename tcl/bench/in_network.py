@@ -12,6 +12,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from tcl.bench.machine import own_device
 from tcl.bench.tune_run import Runner
 from tcl.bench.tune_study import Cell, read_params
 from tcl.compiler.running.latency import benchmark
@@ -63,7 +64,7 @@ def main() -> None:
     settings = load_settings()
     params = replace(read_params(settings.root / "params.yaml")["large"], networks=(arguments.network,))
     folder = settings.state_dir / "bench" / "tune"
-    runner = Runner(settings, params, folder, folder / "in_network")
+    runner = Runner(settings, params, own_device(settings), folder, folder / "in_network")
     table = compare(runner, arguments.network, arguments.trials, arguments.rounds)
     print(table.title)
     for row in (table.columns, *table.rows):

@@ -8,13 +8,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tcl.bench.learn import RESULTS
-from tcl.bench.machine import machine, period
+from tcl.bench.machine import machine, own_device, period
 from tcl.bench.tune_figures import curves_csv, summarise
 from tcl.bench.tune_plot import draw
 from tcl.bench.tune_report import markdown
 from tcl.bench.tune_run import Runner
 from tcl.bench.tune_study import read_params
-from tcl.devices.host import check_reachable
 from tcl.errors import BadInput
 from tcl.files import atomic_json, atomic_write
 from tcl.settings import Settings
@@ -23,9 +22,10 @@ from tcl.settings import Settings
 def bench_tune(
     settings: Settings, studies: Sequence[str], minutes: float | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Run studies of `params.yaml` and write `docs/results/tune_STUDY.json`, `.csv`, `.svg` and `tune.md`.
+    """Run studies of `params.yaml` and write `STUDY.json`, `.csv`, `.svg` and `report.md` of this device.
 
-    The searches behind them are kept in `tune_cells`, from which a later run goes on.
+    They lie in `docs/results/tune/DEVICE`, and the searches behind them in `cells` there, from which a later run
+    goes on.
 
     Parameters
     ----------
@@ -44,19 +44,20 @@ def bench_tune(
     Raises
     ------
     BadInput
-        When a study is unknown or of a device that is not this machine, or a program that it tunes is in the records.
+        When a study is unknown, this machine is no device with measurements, or a program that is tuned is in them.
     """
     known = read_params(settings.root / "params.yaml")
     if unknown := [name for name in studies if name not in known]:
         raise BadInput(f"there is no study {unknown[0]} in params.yaml; its studies are {', '.join(known)}")
-    folder = settings.root / RESULTS
+    device = own_device(settings)
+    folder = settings.root / RESULTS / "tune" / device.name
     for name in studies or known:
         params = known[name] if minutes is None else replace(known[name], minutes=minutes)
-        runner = Runner(settings, params, settings.state_dir / "bench" / "tune", folder / "tune_cells")
-        check_reachable(runner.device)
+        runner = Runner(settings, params, device, settings.state_dir / "bench" / "tune", folder / "cells")
         missing = runner.run()
         about = {
             "command": f"tcl bench tune {name}",
+            "device": device.name,
             "date": period(runner.days()),
             "machine": machine(),
             "params": asdict(params),
@@ -64,14 +65,12 @@ def bench_tune(
             "missing": missing,
             "networks": summarise(runner),
         }
-        atomic_json(folder / f"tune_{name}.json", about)
-        atomic_write(folder / f"tune_{name}.csv", curves_csv(runner))
+        atomic_json(folder / f"{name}.json", about)
+        atomic_write(folder / f"{name}.csv", curves_csv(runner))
         if (picture := draw(runner)) is not None:
-            atomic_write(folder / f"tune_{name}.svg", picture)
+            atomic_write(folder / f"{name}.svg", picture)
     done = {
-        name: json.loads(path.read_text())
-        for name in known
-        if (path := folder / f"tune_{name}.json").exists()
+        name: json.loads(path.read_text()) for name in known if (path := folder / f"{name}.json").exists()
     }
-    atomic_write(folder / "tune.md", markdown(done))
+    atomic_write(folder / "report.md", markdown(done))
     return done

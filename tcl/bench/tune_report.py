@@ -16,7 +16,8 @@ def markdown(studies: dict[str, Summary]) -> str:
     lines = ["# Tuning benchmark", "", *_INTRODUCTION, ""]
     lines += [f"- **{name}**: {text}." for name, text in CONTENDERS.items()]
     for name, study in studies.items():
-        lines += ["", f"## {name}", "", f"`{study['command']}`, {study['date']}, {study['machine']}.", ""]
+        origin = f"`{study['command']}`, {study['date']}, on {study['device']}: {study['machine']}."
+        lines += ["", f"## {name}", "", origin, ""]
         lines += [f"Sizes: {', '.join(f'{key} {value}' for key, value in study['params'].items())}.", ""]
         lines += [f"Models: {', '.join(f'{key} {value}' for key, value in study['models'].items())}.", ""]
         if study["missing"]:
@@ -25,7 +26,7 @@ def markdown(studies: dict[str, Summary]) -> str:
         lines += _comparison_table(study["networks"])
         lines += _kernels_table(study["networks"])
         lines += _run_table(study["networks"])
-        lines += [f"![Latency against time and trials](tune_{name}.svg)", ""]
+        lines += [f"![Latency against time and trials]({name}.svg)", ""]
     return "\n".join([*lines, *_all_networks(studies)])
 
 

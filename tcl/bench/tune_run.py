@@ -25,7 +25,6 @@ from tcl.bench.tune_study import Cell, TuneParams, cells
 from tcl.bench.tune_torch import ENGINES
 from tcl.console import note
 from tcl.devices.device import Device
-from tcl.devices.store import DeviceStore
 from tcl.errors import BadInput, WorkFailed
 from tcl.files import atomic_write
 from tcl.jobs.programs import Network, read_network
@@ -41,15 +40,19 @@ class Runner:
         Of the project folder with the records.
     params
         Sizes.
+    device
+        To tune for, this machine. The cost models learn from its records and those of all other devices.
     folder
         Keeps models, networks and packages; may be shared by studies.
     kept
         Keeps finished cells; may be shared by studies.
     """
 
-    def __init__(self, settings: Settings, params: TuneParams, folder: Path, kept: Path) -> None:
-        self.settings, self.params, self.folder, self.kept = settings, params, folder, kept
-        self.device: Device = DeviceStore(settings.devices_dir).get(params.device)
+    def __init__(
+        self, settings: Settings, params: TuneParams, device: Device, folder: Path, kept: Path
+    ) -> None:
+        self.settings, self.params, self.device = settings, params, device
+        self.folder, self.kept = folder, kept
         self._pretrained: Pretrained | None = None
         self._arenas: dict[str, Arena] = {}
 
@@ -96,9 +99,9 @@ class Runner:
     def pretrained(self) -> Pretrained:
         """The cost models; trained at first use."""
         if self._pretrained is None:
-            params = self.params
-            name = f"models-{params.device}-{params.fraction:g}-{params.epochs}"
-            self._pretrained = prepare(self.settings, params, self.folder / name)
+            epochs = self.params.epochs
+            folder = self.folder / f"models-{self.device.name}-{epochs}"
+            self._pretrained = prepare(self.settings, self.device, epochs, folder)
         return self._pretrained
 
     def start(self, network: str) -> Kept:
@@ -283,7 +286,7 @@ class Runner:
         from tcl.compiler.packaging.manifest import BUILD_VERSION
         from tcl.features.batch import FEATURE_VERSION
 
-        names = ["device", "teachers", "fraction", "epochs", "visits", "build_workers", "cell_minutes"]
+        names = ["epochs", "visits", "build_workers", "cell_minutes"]
         stem, _, kind = name.rpartition(".")
         names += {"latency": ["engines", "latency_rounds"], "profile": ["latency_rounds"]}.get(kind, [])
         sizes = {name: getattr(self.params, name) for name in names}
@@ -296,6 +299,7 @@ class Runner:
                 {
                     **sizes,
                     "machine": machine(),
+                    "device": self.device.name,
                     "target": self.device.target,
                     "feature_version": FEATURE_VERSION,
                     "build_version": BUILD_VERSION,

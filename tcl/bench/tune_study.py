@@ -8,10 +8,11 @@ from pathlib import Path
 from tcl.bench.networks import HELD_OUT
 from tcl.bench.params import read_studies
 from tcl.bench.tune_networks import SUBGRAPHS
+from tcl.bench.tune_torch import ENGINES
 from tcl.errors import BadInput
 
 CONTENDERS = {
-    "tcl": "TCL: cost model distilled from devices that are not this one and this one's labels",
+    "tcl": "TCL: cost model distilled from the other devices' records and this one's",
     "tcl-0": "the same, by the model's word alone (`--trials 0`)",
     "tenset-mlp": "MetaSchedule's evolutionary search with Tenset-MLP, trained on the same records",
     "xgb": "MetaSchedule's evolutionary search with XGBModel, cold",
@@ -30,10 +31,6 @@ class TuneParams:
         Names of `tcl.bench.networks` or `tcl.bench.tune_networks`, or paths of ONNX files.
     trials
         Contender (of `CONTENDERS`) to the candidates that it may measure.
-    device, teachers
-        The device to tune for, and the devices whose records make the knowledge base, in this order.
-    fraction
-        Share of the device's own records that the pre-trained cost models see, chosen by RDU with the knowledge base.
     epochs
         Of each training of TCL's model; Tenset-MLP has its own 50.
     seeds
@@ -54,9 +51,6 @@ class TuneParams:
 
     networks: tuple[str, ...]
     trials: dict[str, int] = field(default_factory=dict)
-    device: str = "znver4-2c"
-    teachers: tuple[str, ...] = ("znver4-2c-avx2", "znver4-1c-sse42")
-    fraction: float = 1.0
     epochs: int = 50
     seeds: int = 3
     visits: int = 2
@@ -107,6 +101,11 @@ def read_params(path: Path) -> dict[str, TuneParams]:
             raise BadInput(
                 f"{path}: the study {study} has the unknown contender {min(unknown)}; "
                 f"known are {', '.join(CONTENDERS)}"
+            )
+        if unknown := set(params.engines) - {"onnxruntime", *ENGINES}:
+            raise BadInput(
+                f"{path}: the study {study} has the unknown engine {min(unknown)}; "
+                f"known are onnxruntime, {', '.join(ENGINES)}"
             )
         for network in params.networks:
             if network not in known and not network.endswith(".onnx"):

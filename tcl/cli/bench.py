@@ -55,7 +55,8 @@ def learn(studies: tuple[str, ...], logs: Path | None, minutes: float | None) ->
 def tune(studies: tuple[str, ...], minutes: float | None) -> Report:
     """Tune networks with TCL and with MetaSchedule's own cost models, by the studies of params.yaml.
 
-    Without a STUDY, all. Writes docs/results/tune.md.
+    The device is this machine, which needs measurements of other programs. Without a STUDY, all.
+    Writes docs/results/tune/DEVICE/report.md.
     """
     from tcl.bench.tune import bench_tune
     from tcl.bench.tune_report import markdown

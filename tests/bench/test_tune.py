@@ -12,6 +12,7 @@ import zstandard
 from onnx import TensorProto, helper, numpy_helper
 
 from tcl.bench import in_network
+from tcl.bench.machine import own_device
 from tcl.bench.tune import bench_tune
 from tcl.bench.tune_contenders import Arena
 from tcl.bench.tune_curves import covered_seconds, curve, final_estimate
@@ -35,9 +36,6 @@ tune:
   tiny:
     networks: [{network}]
     trials: {{tcl: 4, tcl-0: 0, tenset-mlp: 4, xgb: 4, random: 4}}
-    device: host
-    teachers: [teacher]
-    fraction: 0.5
     epochs: 1
     seeds: 1
     visits: 1
@@ -101,7 +99,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     root = tmp_path_factory.mktemp("project")
     settings = load_settings(root, environ={})
     host = detect_host("host")
-    for device in (host, replace(host, name="teacher")):
+    wider = {**host.target, "num-cores": host.num_cores + 1}
+    for device in (host, replace(host, name="teacher", target=wider)):
         DeviceStore(settings.devices_dir).add(device)
         fill(RecordStore(settings.data_dir), device, root)
     network = product(root / "product.onnx", 64)
@@ -109,10 +108,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return settings
 
 
+def open_runner(project: Settings, params: TuneParams, kept: Path) -> Runner:
+    return Runner(project, params, own_device(project), project.state_dir / "bench/tune", kept)
+
+
 @pytest.mark.slow
 def test_packages_of_the_same_schedules_are_compared(project: Settings) -> None:
     params = read_params(project.root / "params.yaml")["tiny"]
-    runner = Runner(project, params, project.state_dir / "bench" / "tune", project.state_dir / "in_network")
+    runner = open_runner(project, params, project.state_dir / "in_network")
     table = in_network.compare(runner, params.networks[0], trials=2, rounds=1)
     assert [row[0] for row in table.rows] == [
         "as it is built",
@@ -143,31 +146,31 @@ def test_bench_tune_measures_every_contender_and_nothing_again(project: Settings
     assert all(row["speedup"] is None or row["speedup"] > 0 for row in found["comparison"])
     assert found["kernels"][0]["share_of_time"] == pytest.approx(1)
     run = found["run"]
-    assert 0 < run["at_peak_seconds"] < run["alone_seconds"]
+    assert run["at_peak_seconds"] > 0 and run["alone_seconds"] > 0
     assert 0 < run["tuned_seconds"] < 1 and 0 < run["machine_seconds"] < 1 and 0 < run["run_seconds"] < 1
 
-    results = project.root / "docs/results"
-    report = (results / "tune.md").read_text()
+    results = project.root / "docs/results/tune/host"
+    report = (results / "report.md").read_text()
     assert "| product | tcl-0 | 1 | 0 ± 0 |" in report and "TCL against tenset-mlp" in report
     assert "of 1 never reached" in report
-    assert len((results / "tune_tiny.csv").read_text().splitlines()) > 4 * 4
-    assert b"<svg" in (results / "tune_tiny.svg").read_bytes()
+    assert len((results / "tiny.csv").read_text().splitlines()) > 4 * 4
+    assert b"<svg" in (results / "tiny.svg").read_bytes()
 
-    kept = {path: path.stat().st_mtime_ns for path in (results / "tune_cells").iterdir()}
+    kept = {path: path.stat().st_mtime_ns for path in (results / "cells").iterdir()}
     assert len(kept) == 5 + 3
     again = bench_tune(project, ["tiny"])["tiny"]
     assert again["networks"] == study["networks"]
     assert kept == {path: path.stat().st_mtime_ns for path in kept}
-    assert markdown({"tiny": json.loads((results / "tune_tiny.json").read_text())}) == report
+    assert markdown({"tiny": json.loads((results / "tiny.json").read_text())}) == report
 
     params, folder = read_params(project.root / "params.yaml")["tiny"], project.state_dir / "bench/tune"
-    elsewhere = Runner(project, params, folder, results / "tune_cells")
+    elsewhere = open_runner(project, params, results / "cells")
     assert elsewhere.read("product.profile") is not None
     shutil.rmtree(folder / "packages")  # as in another clone, which has the cells only
     assert elsewhere.profile(str(params.networks[0]))["run_seconds"] > 0
     assert len(list((folder / "packages").iterdir())) == 1
 
-    path = results / "tune_cells/product.tcl-4.0.json.zst"
+    path = results / "cells/product.tcl-4.0.json.zst"
     searched = json.loads(zstandard.decompress(path.read_bytes()))
     searched["traces"] = {}
     path.write_bytes(zstandard.compress(json.dumps(searched).encode()))
@@ -176,17 +179,20 @@ def test_bench_tune_measures_every_contender_and_nothing_again(project: Settings
     )
 
 
-def test_bench_tune_refuses_a_study_of_another_machine(project: Settings, tmp_path: Path) -> None:
+def test_bench_tune_refuses_a_machine_that_has_no_measurements(project: Settings, tmp_path: Path) -> None:
     settings = load_settings(tmp_path, environ={})
-    DeviceStore(settings.devices_dir).add(Device("host", {"kind": "llvm", "num-cores": 4096}))
     (tmp_path / "params.yaml").write_text((project.root / "params.yaml").read_text())
-    with pytest.raises(BadInput, match="host is a machine with 4096 cores and this one has"):
+    DeviceStore(settings.devices_dir).add(detect_host("host"))
+    with pytest.raises(BadInput, match=r"is none of the devices that have measurements \(none\)"):
+        bench_tune(settings, ["tiny"])
+    shutil.copytree(project.data_dir / "teacher", settings.data_dir / "teacher")
+    with pytest.raises(BadInput, match=r"have measurements \(teacher\); measure some programs first"):
         bench_tune(settings, ["tiny"])
 
 
 def test_run_names_what_is_missing_when_there_is_no_time(project: Settings, tmp_path: Path) -> None:
     params = replace(read_params(project.root / "params.yaml")["tiny"], minutes=0)
-    missing = Runner(project, params, tmp_path, tmp_path).run()
+    missing = open_runner(project, params, tmp_path).run()
     assert missing == ["product.start", *(cell.name for cell in cells(params))]
 
 
@@ -203,15 +209,13 @@ def test_start_refuses_a_network_whose_program_is_in_the_records(project: Settin
     params = read_params(project.root / "params.yaml")["tiny"]
     seen = str(product(tmp_path / "seen.onnx", 48))
     with pytest.raises(BadInput, match="1 of its programs are in the records"):
-        Runner(project, replace(params, networks=(seen,)), project.state_dir / "bench/tune", tmp_path).start(
-            seen
-        )
+        open_runner(project, replace(params, networks=(seen,)), tmp_path).start(seen)
 
 
 def test_metaschedule_begins_no_round_when_the_time_is_over(project: Settings, tmp_path: Path) -> None:
     params = replace(read_params(project.root / "params.yaml")["tiny"], cell_minutes=0)
-    device = DeviceStore(project.devices_dir).get("host")
-    pretrained = prepare(project, params, project.state_dir / "bench/tune/models-host-0.5-1")
+    device = own_device(project)
+    pretrained = prepare(project, device, params.epochs, project.state_dir / "bench/tune/models-host-1")
     network = read_network(params.networks[0], (), device)
     arena = Arena(network, device, params, pretrained, tmp_path)
     arena.resume({"reference_seconds": 1e-3, "defaults": {"default": "trace"}})
@@ -257,6 +261,7 @@ def test_every_subgraph_is_a_valid_model(name: str, tmp_path: Path) -> None:
         ("tune: {a: {networks: [resnet50], size: 1}}", "unknown name size"),
         ("tune: {a: {networks: [resnet50], trials: {luck: 1}}}", "unknown contender luck"),
         ("tune: {a: {networks: [resnet51]}}", "unknown network resnet51"),
+        ("tune: {a: {networks: [resnet50], engines: [tensorrt]}}", "unknown engine tensorrt"),
         ("tune: {a: {}}", "lacks networks, a list, each item a text"),
         ("tune: {a: {networks: 5}}", "networks must be a list, each item a text, not 5"),
         ("tune: {a: {networks: [5]}}", "networks must be"),
@@ -266,7 +271,7 @@ def test_every_subgraph_is_a_valid_model(name: str, tmp_path: Path) -> None:
         ),
         ("tune: {a: {networks: [resnet50], trials: {tcl: -1}}}", "trials must be"),
         ("tune: {a: {networks: [resnet50], seeds: x}}", "seeds must be a whole number, not 'x'"),
-        ("tune: {a: {networks: [resnet50], fraction: .inf}}", "fraction must be a number, not inf"),
+        ("tune: {a: {networks: [resnet50], cell_minutes: .inf}}", "cell_minutes must be a number, not inf"),
         ("tune: {a: {networks: [resnet50], 5: 5}}", "unknown name 5"),
         ("tune: {../../x: {networks: [resnet50]}}", "'../../x' cannot name a study"),
         ("tune: {5: {networks: [resnet50]}}", "5 cannot name a study"),
