@@ -22,6 +22,7 @@ from tcl.console import progress
 
 SAMPLERS = ("random", "u", "d", "r", "du", "ru", "rd", "rdu")
 NETWORKS = ("mlp", "lstm", "tlp", "mamba1", "mamba2")
+SHARES = (0.25, 0.5)  # of the workloads
 METHODS = ("from scratch", "fine-tuning", "joint", "CKD")
 
 
@@ -75,6 +76,9 @@ def _more_cells(params: LearnParams) -> Iterator[Cell]:
         for fraction in params.fractions:
             for terms in ("random", "rdu"):
                 yield _sampler(terms, fraction, seed)
+        for share in SHARES:
+            row = f"random {params.fraction:.0%}, {share:.0%} of the workloads"
+            yield Cell("sampler", row, Work("workloads", (share,), seed))
         for name in NETWORKS:
             yield Cell("network", f"{name}, equal time", Work("network", (name, "time", "random"), seed))
         for order in params.orders[1:]:

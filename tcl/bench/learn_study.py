@@ -26,7 +26,7 @@ from tcl.costmodel.groups import relevance
 from tcl.costmodel.losses import target_score
 from tcl.costmodel.metrics import mean_ratio, rank_correlation, top_k
 from tcl.costmodel.network import CostModel, CostModelConfig, Scorer, build_model, parameter_count
-from tcl.costmodel.splits import folds, split_tasks
+from tcl.costmodel.splits import folds, split_tasks, take_tasks
 from tcl.costmodel.training import TrainOptions, TrainReport, quality, train
 from tcl.distillation.distill import active_column
 from tcl.distillation.gates import consolidate
@@ -138,6 +138,16 @@ class Study:
         _, test = self.fold(self.params.target, seed)
         learned = self.scratch(self.params.target, terms, fraction, seed)
         return self.judged(learned.model, test, learned.seconds) | {"rows": learned.rows}
+
+    def workloads(self, share: float, seed: int) -> Metrics:
+        """The cost model from scratch on random rows of fewer workloads, which tells what more of them are worth."""
+        _, test = self.fold(self.params.target, seed)
+        chosen = self.chosen(self.params.target, "random", self.params.fraction, seed)
+        order = np.random.default_rng(seed).permutation(len(chosen.keys))
+        chosen = take_tasks(chosen, np.sort(order[: max(2, round(share * len(order)))]))
+        model = build_model(CostModelConfig(), seed)
+        report = self.fit(model, chosen, seed)
+        return self.judged(model, test, report.seconds) | {"rows": len(chosen)}
 
     def network(self, name: str, equal: str, terms: str, seed: int) -> Metrics:
         """A network from scratch, each on the same rows, which a sampler chose; `equal` is "data" or "time"."""
@@ -294,11 +304,7 @@ class Study:
         started = time.process_time()
         scores = model.score(test.batch)[0]
         rate = 1 / (self.encode_seconds + (time.process_time() - started) / len(test))
-        about = {
-            "parameters": parameter_count(model),
-            "seconds": seconds,
-            "candidates_per_second": rate,
-        }
+        about = {"parameters": parameter_count(model), "seconds": seconds, "candidates_per_second": rate}
         return _judge(test, scores) | about
 
     def digest(self) -> str:

@@ -13,7 +13,7 @@ from tcl.bench.learn_baselines import Stores, numbered
 from tcl.bench.learn_data import CLIP, FEWEST_ROWS, PUBLIC_DEVICES, common_tasks, each_task
 from tcl.bench.learn_networks import Tlp
 from tcl.bench.learn_report import markdown, plot_data, summarise
-from tcl.bench.learn_run import METHODS, NETWORKS, SAMPLERS, cells, run
+from tcl.bench.learn_run import METHODS, NETWORKS, SAMPLERS, SHARES, cells, run
 from tcl.bench.learn_study import LearnParams, Study
 from tcl.bench.machine import today
 from tcl.bench.params import read_studies
@@ -68,7 +68,9 @@ def test_run_fills_every_row_and_measures_nothing_again(tmp_path: Path) -> None:
 
     summary = summarise(results)
     assert summary["bracket"]["oracle"]["top_1"]["mean"] == 1
-    assert len(summary["sampler"]) == len(SAMPLERS) + 3
+    assert len(summary["sampler"]) == len(SAMPLERS) + 3 + len(SHARES)
+    rows = {row: metrics.get("rows", {}).get("mean", 0) for row, metrics in summary["sampler"].items()}
+    assert 0 < rows["random 50%, 25% of the workloads"] < rows["random 50%"]
     assert len(summary["network"]) == 2 * len(NETWORKS)
     assert len(summary["transfer"]) == len(METHODS)
     assert list(summary["ablation"]) == ["none", "+RDU", "+Mamba", "+CKD"]
