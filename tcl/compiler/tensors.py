@@ -91,14 +91,13 @@ def check_feed(specs: Sequence[TensorSpec], feed: Mapping[str, Any]) -> list[np.
         cast or broadcast.
     """
     names = [spec.name for spec in specs]
-    listing = ", ".join(str(spec) for spec in specs) or "none"
     for name in feed:
         if name not in names:
-            raise BadInput(f"the model has no input {name!r}; its inputs are {listing}")
+            raise BadInput(f"the model has no input {name!r}; its inputs are {_listing(specs)}")
     arrays = []
     for spec in specs:
         if spec.name not in feed:
-            raise BadInput(f"the input {spec.name!r} is missing; the inputs are {listing}")
+            raise BadInput(f"the input {spec.name!r} is missing; the inputs are {_listing(specs)}")
         array = np.asarray(feed[spec.name])
         if array.dtype != np.dtype(spec.dtype):
             raise BadInput(f"the input {spec.name!r} must have dtype {spec.dtype}, not {array.dtype}")
@@ -116,3 +115,7 @@ def check_feed(specs: Sequence[TensorSpec], feed: Mapping[str, Any]) -> list[np.
         # ascontiguousarray would turn a scalar into a vector of one.
         arrays.append(np.require(array, requirements="C"))
     return arrays
+
+
+def _listing(specs: Sequence[TensorSpec]) -> str:
+    return ", ".join(map(str, specs)) or "none"

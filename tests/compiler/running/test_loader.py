@@ -82,6 +82,25 @@ def test_package_keeps_names_order_and_scalars_when_names_are_no_identifiers(tmp
     assert np.array_equal(result["z:1"], ones * 3) and result["a.out"] == -2 and result["a.out"].shape == ()
 
 
+def test_results_belong_to_the_caller_when_they_are_inputs_or_constants_of_the_model(tmp_path):
+    nodes = [helper.make_node("Identity", [name], [f"{name}.out"]) for name in ("x", "c")]
+    nodes.append(helper.make_node("Neg", ["x"], ["n"]))
+    outputs = [value("x.out", (3,)), value("c.out", (2,)), value("n", (3,))]
+    constant = np.array([5, 7], np.float32)
+    compile_package(
+        save(model(nodes, [value("x", (3,))], outputs, {"c": constant}), tmp_path), tmp_path / "package"
+    )
+    package, x = tcl.load(tmp_path / "package"), np.arange(3, dtype=np.float32)
+    first, second = package(x=x), package(x=x + 1)
+    for result in first.values():
+        result.fill(-1)
+    third = package(x=x)
+    for result, expected in ((second, x + 1), (third, x)):
+        assert np.array_equal(result["x.out"], expected) and np.array_equal(result["n"], -expected)
+        assert np.array_equal(result["c.out"], constant)
+    assert np.array_equal(x, [0, 1, 2])
+
+
 def test_package_refuses_indices_beyond_the_table_before_they_crash(tmp_path):
     table = np.eye(5, dtype=np.float32)
     node = helper.make_node("Gather", ["table", "ids"], ["y"])
