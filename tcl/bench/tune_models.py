@@ -61,12 +61,11 @@ def prepare(settings: Settings, device: Device, epochs: int, folder: Path) -> Pr
 
     import_tvm(device.target)
     from tcl.compiler.metaschedule.cost_models import TensetMlp
+    from tcl.features.batch import FEATURE_VERSION
 
     store = RecordStore(settings.data_dir)
-    known = DeviceStore(settings.devices_dir)
-    others = [known.get(name) for name in store.devices() if name != device.name and known.has(name)]
-    devices = [*others, device]
-    wanted = _describe(store, devices, epochs)
+    devices = _teachers(settings, device)
+    wanted = {"records": learned_records(settings, device), "epochs": epochs, "feature_version": FEATURE_VERSION}
     about_file = folder / "about.json"
     if not about_file.exists() or json.loads(about_file.read_text())["of"] != wanted:
         about_file.unlink(missing_ok=True)
@@ -80,14 +79,17 @@ def prepare(settings: Settings, device: Device, epochs: int, folder: Path) -> Pr
     )
 
 
-def _describe(store: RecordStore, devices: list[Device], epochs: int) -> dict[str, Any]:
-    from tcl.features.batch import FEATURE_VERSION
+def learned_records(settings: Settings, device: Device) -> dict[str, int]:
+    """How many records the models learn from, by device in the order in which they learn them."""
+    store = RecordStore(settings.data_dir)
+    return {one.name: store.status(one.name).records for one in _teachers(settings, device)}
 
-    return {
-        "records": {device.name: store.status(device.name).records for device in devices},
-        "epochs": epochs,
-        "feature_version": FEATURE_VERSION,
-    }
+
+def _teachers(settings: Settings, device: Device) -> list[Device]:
+    """All devices with records, `device` last."""
+    known = DeviceStore(settings.devices_dir)
+    names = RecordStore(settings.data_dir).devices()
+    return [*(known.get(name) for name in names if name != device.name and known.has(name)), device]
 
 
 def _train(store: RecordStore, devices: list[Device], epochs: int, folder: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from tcl.bench.machine import machine, today
 from tcl.bench.networks import is_made_with_torch
 from tcl.bench.tune_contenders import Arena, Outcome
 from tcl.bench.tune_curves import Kept
-from tcl.bench.tune_models import Pretrained, prepare
+from tcl.bench.tune_models import Pretrained, learned_records, prepare
 from tcl.bench.tune_networks import export_network
 from tcl.bench.tune_study import Cell, TuneParams, cells
 from tcl.bench.tune_torch import ENGINES
@@ -53,6 +53,7 @@ class Runner:
     ) -> None:
         self.settings, self.params, self.device = settings, params, device
         self.folder, self.kept = folder, kept
+        self._records = learned_records(settings, device)
         self._pretrained: Pretrained | None = None
         self._arenas: dict[str, Arena] = {}
 
@@ -301,6 +302,7 @@ class Runner:
                     "machine": machine(),
                     "device": self.device.name,
                     "target": self.device.target,
+                    "records": self._records,
                     "feature_version": FEATURE_VERSION,
                     "build_version": BUILD_VERSION,
                 }

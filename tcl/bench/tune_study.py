@@ -77,11 +77,11 @@ class Cell:
 
 
 def cells(params: TuneParams) -> list[Cell]:
-    """All searches, contender after contender, so that a run that is cut short has all seeds of the first ones."""
+    """All searches, seed after seed, so that a run that is cut short has compared all contenders."""
     return [
         Cell(network, contender, trials, seed)
-        for contender, trials in params.trials.items()
         for seed in range(params.seeds)
+        for contender, trials in params.trials.items()
         for network in params.networks
     ]
 

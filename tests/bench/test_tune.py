@@ -196,12 +196,12 @@ def test_run_names_what_is_missing_when_there_is_no_time(project: Settings, tmp_
     assert missing == ["product.start", *(cell.name for cell in cells(params))]
 
 
-def test_cells_come_contender_after_contender_and_seed_after_seed(project: Settings) -> None:
+def test_cells_come_seed_after_seed_and_contender_after_contender(project: Settings) -> None:
     params = read_params(project.root / "params.yaml")["tiny"]
     params = replace(params, networks=("a.onnx", "b.onnx"), trials={"tcl": 4, "xgb": 4}, seeds=2)
     assert [cell.name for cell in cells(params)] == [
-        *("a.tcl-4.0", "b.tcl-4.0", "a.tcl-4.1", "b.tcl-4.1"),
-        *("a.xgb-4.0", "b.xgb-4.0", "a.xgb-4.1", "b.xgb-4.1"),
+        *("a.tcl-4.0", "b.tcl-4.0", "a.xgb-4.0", "b.xgb-4.0"),
+        *("a.tcl-4.1", "b.tcl-4.1", "a.xgb-4.1", "b.xgb-4.1"),
     ]
 
 
