@@ -65,7 +65,11 @@ def prepare(settings: Settings, device: Device, epochs: int, folder: Path) -> Pr
 
     store = RecordStore(settings.data_dir)
     devices = _teachers(settings, device)
-    wanted = {"records": learned_records(settings, device), "epochs": epochs, "feature_version": FEATURE_VERSION}
+    wanted = {
+        "records": learned_records(settings, device),
+        "epochs": epochs,
+        "feature_version": FEATURE_VERSION,
+    }
     about_file = folder / "about.json"
     if not about_file.exists() or json.loads(about_file.read_text())["of"] != wanted:
         about_file.unlink(missing_ok=True)
